@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * restore_generate over stock libllama: tokens in, tokens out.
+ *
+ * A *mz_llm* is one model and one conversation (one llama.cpp context) whose memory is elastic. It
+ * loads the mzCache plug-in into the libllama that it is linked with. Greedy sampling only: the same
+ * tokens in give the same tokens out, evicted or not.
+ *
+ * One thread at a time may use one mz_llm; mz_evict and mz_status_get on its pool may come from any
+ * thread meanwhile.
+ */
+#ifndef MZCACHE_LLM_H
+#define MZCACHE_LLM_H
+
+#include "mzcache/mzcache.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct mz_llm mz_llm;
+
+typedef struct mz_llm_options {
+    const char *model_path;   /* GGUF file; required */
+    const char *plugin_path;  /* libggml-mzcache.so; NULL: beside this library, then the loader's path */
+    const char *codec;        /* "raw" (default), "q8" */
+    const char *store_dir;    /* directory of the store; NULL: $XDG_CACHE_HOME/mzcache or ~/.cache/mzcache */
+    uint32_t context_tokens;  /* size of the KV cache in tokens; 0: the model's own */
+    uint32_t batch_tokens;    /* tokens per prefill step; 0: 512 */
+    int threads;              /* compute threads; 0: one per core */
+    int restore_threads;      /* threads that restore; 0: chosen by the library */
+    const char *kv_type;      /* "f16" (default), "q8_0", "f32", "bf16" */
+    int flash_attention;      /* 1 on, 0 off, -1 llama.cpp decides */
+    bool no_mmap;             /* load weights by read instead of mmap */
+    bool stock;               /* do not use the mzCache device: the bare engine, to compare with */
+} mz_llm_options;
+
+/* Set every field to its default. */
+MZ_API void mz_llm_options_default(mz_llm_options *options);
+
+/*
+ * Load a model.
+ * Owner: the caller frees *llm by mz_llm_close.
+ * message: receives one sentence on failure, at most message_bytes including its 0; may be NULL.
+ * Errors: MZ_E_NOTFOUND (model or plug-in), MZ_E_ENGINE (llama.cpp refused the file), MZ_E_HOST.
+ */
+MZ_API mz_status mz_llm_open(const mz_llm_options *options, mz_llm **llm, char *message,
+                             size_t message_bytes);
+MZ_API void mz_llm_close(mz_llm *llm);
+
+/* The pool behind this model; NULL for a stock one. Owned by the plug-in. */
+MZ_API mz_pool *mz_llm_pool(mz_llm *llm);
+
+/* Called for each new token; return false to stop. text is the token's piece, not 0-terminated. */
+typedef bool (*mz_on_token)(void *context, int32_t token, const char *text, size_t text_bytes);
+
+/* What one call of mz_llm_restore_generate took. */
+typedef struct mz_llm_timing {
+    uint64_t ttft_ns;        /* from the call to the first token */
+    uint64_t stall_ns;       /* of that, waited at the gate for units */
+    uint64_t total_ns;       /* the whole call */
+    uint32_t input_tokens;   /* tokens prefilled */
+    uint32_t output_tokens;  /* tokens generated */
+    uint32_t context_tokens; /* tokens in the KV cache afterwards */
+} mz_llm_timing;
+
+/*
+ * Append `count` tokens to the conversation and generate up to `max_new` more, greedily, while what
+ * was evicted is restored in the background. Stops at an end-of-generation token (reported to
+ * on_token too, with no text). The generated tokens become part of the conversation.
+ * Errors: MZ_E_INVALID (context full, no tokens, bad token id), MZ_E_ENGINE (decode failed; what
+ *   failed stands in mz_pool_status.last_error; the conversation is as before the failed step).
+ */
+MZ_API mz_status mz_llm_restore_generate(mz_llm *llm, const int32_t *tokens, size_t count,
+                                         size_t max_new, mz_on_token on_token, void *context,
+                                         mz_llm_timing *timing);
+
+/* Forget the conversation; the model stays loaded. */
+MZ_API void mz_llm_reset(mz_llm *llm);
+
+/* Tokens in the conversation so far. */
+MZ_API size_t mz_llm_context_tokens(const mz_llm *llm);
+
+/*
+ * Turn text into tokens. Returns the count, also when it is larger than `capacity` (then nothing
+ * beyond capacity was written), or a negative mz_status.
+ */
+MZ_API long mz_llm_tokenize(const mz_llm *llm, const char *text, bool add_special, int32_t *tokens,
+                            size_t capacity);
+
+/* Last logits of the conversation, [vocabulary] f32, owned by llm until its next call; or NULL. */
+MZ_API const float *mz_llm_logits(const mz_llm *llm, size_t *vocabulary);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

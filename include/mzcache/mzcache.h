@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * mzCache: elastic memory for local LLMs.
+ *
+ * A *pool* holds all memory of one process that mzCache manages: the weights and the KV caches of
+ * every model that the process loaded onto the mzCache device. It is cut into *units*: a weight
+ * layer, or a KV chunk of 256 tokens of one layer. Evicting a unit gives its pages back to the
+ * operating system; restoring it brings the same bytes back to the same addresses.
+ *
+ * The pool of a process is created by the ggml plug-in when the host loads it. A host obtains it by
+ * ggml_backend_reg_get_proc_address(reg, "mz_plugin_pool"), see MZ_PLUGIN_POOL_PROC; a host that is
+ * not ours needs no call at all: its next decode restores what it needs.
+ *
+ * Shared rules: all byte counts are bytes of memory as the operating system counts it (whole
+ * pages). Every function may be called from any thread unless it says otherwise. None of them
+ * prints, exits, aborts or installs signal handlers. Out-parameters are written on success only,
+ * except where it says so.
+ */
+#ifndef MZCACHE_MZCACHE_H
+#define MZCACHE_MZCACHE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "mzcache/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define MZ_VERSION_MAJOR 0
+#define MZ_VERSION_MINOR 1
+#define MZ_VERSION_PATCH 0
+#define MZ_VERSION_STRING "0.1.0"
+
+/* Version of the library that is loaded, such as "0.1.0". */
+MZ_API const char *mz_version(void);
+
+/* All elastic memory of this process. Owned by whoever created it (the plug-in, or mz_llm). */
+typedef struct mz_pool mz_pool;
+
+/* Which kind of unit a call is about; combine with |. */
+typedef enum mz_tag {
+    MZ_TAG_WEIGHTS = 1,  /* weight layers; their truth is the model file, or an image in the store */
+    MZ_TAG_KV_CACHE = 2, /* KV chunks, recurrent state and whatever else inference writes */
+    MZ_TAG_ALL = 3,
+} mz_tag;
+
+/* Type of the function behind ggml_backend_reg_get_proc_address(reg, MZ_PLUGIN_POOL_PROC). */
+#define MZ_PLUGIN_POOL_PROC "mz_plugin_pool"
+typedef mz_pool *(*mz_plugin_pool_fn)(void);
+
+/* How one tag stands. All in bytes of memory, except where it says units. */
+typedef struct mz_tag_status {
+    uint64_t total_units;      /* units known */
+    uint64_t resident_units;   /* in place (an empty KV chunk counts as resident and as 0 bytes) */
+    uint64_t compressed_units; /* in the in-memory stack */
+    uint64_t stored_units;     /* on flash: the model file or the store */
+    uint64_t lost_units;       /* neither: the store's copy was damaged */
+    uint64_t total_bytes;      /* what the tag would take if everything were resident */
+    uint64_t resident_bytes;   /* in place now */
+    uint64_t compressed_bytes; /* what the compressed units take in the stack */
+    uint64_t stored_bytes;     /* what the stored units would take in place */
+    uint64_t clean_bytes;      /* resident, and flash already holds the same bytes */
+} mz_tag_status;
+
+/* What the pool did last and what it holds. */
+typedef struct mz_pool_status {
+    mz_tag_status weights;
+    mz_tag_status kv_cache;
+    uint64_t stack_bytes;         /* memory that the stack has mapped, partly filled segments included */
+    uint64_t store_bytes;         /* room taken in the store file */
+    uint64_t written_bytes;       /* written to flash since the pool was created */
+    uint64_t read_bytes;          /* read from flash by restores since then */
+    uint64_t decoded_bytes;       /* KV bytes decoded by restores since then */
+    uint64_t evictions;           /* calls of mz_evict that freed something */
+    uint64_t restores;            /* units restored */
+    uint64_t last_evict_bytes;    /* asked for by the last mz_evict */
+    uint64_t last_freed_bytes;    /* freed by it */
+    uint64_t last_evict_ns;       /* time it took */
+    uint64_t last_restore_ns;     /* from the first unit asked for to the last one in place */
+    uint64_t last_stall_ns;       /* time that the last restoring step waited at the gate */
+    uint64_t steps;               /* sub-graphs computed */
+    bool restoring;               /* a restore is under way */
+    char codec[16];               /* codec of KV chunks: "raw", "q8" */
+    char store_dir[256];          /* directory of the store file, "" when there is none */
+    char last_error[256];         /* last failure in plain words, "" when there was none */
+} mz_pool_status;
+
+/*
+ * Give back at least `bytes` of memory, or all there is.
+ *
+ * Takes the rearmost layers first, so that the layers which inference needs first stay. Weights are
+ * dropped, KV chunks are compressed into the stack or written to the store, as the pool's codec says.
+ * freed: what the operating system got back, also written on MZ_E_PARTIAL and on failures.
+ * Blocks: until done; a step of inference that is under way is waited for, one that arrives goes
+ *   first and the eviction goes on after it.
+ * Errors: MZ_E_PARTIAL when less than `bytes` was evictable or the store refused more; the reason
+ *   stands in mz_pool_status.last_error. MZ_E_INVALID for a null pool or bytes == 0.
+ */
+MZ_API mz_status mz_evict(mz_pool *pool, uint64_t bytes, uint64_t *freed);
+
+/* mz_evict of some kinds of units only; tags is a set of mz_tag. */
+MZ_API mz_status mz_evict_tagged(mz_pool *pool, uint64_t bytes, unsigned tags, uint64_t *freed);
+
+/*
+ * Start to restore everything, in the order in which inference needs it, and return at once.
+ * For the moment when the user opens the window, before the request comes.
+ */
+MZ_API mz_status mz_prefetch(mz_pool *pool);
+
+/* Wait until no restore is under way. MZ_E_IO, MZ_E_CORRUPT or MZ_E_CHANGED when a unit failed. */
+MZ_API mz_status mz_prefetch_wait(mz_pool *pool);
+
+/* Take a consistent picture of the pool. Never restores or touches evicted memory. */
+MZ_API mz_status mz_status_get(mz_pool *pool, mz_pool_status *status);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

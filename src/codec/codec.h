@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A codec turns the live rows of one span of memory into fewer bytes and back.
+ *
+ * One table per codec, found by name; nothing else in the library knows what a codec does. What a
+ * codec writes describes itself (mz_codec_header: magic, codec id, type, counts, payload length and
+ * checksum), so that bytes written by one codec are read right after the default changed, and
+ * damaged bytes give MZ_E_CORRUPT: never a read or write out of bounds, never wrong bytes taken as
+ * right.
+ *
+ * Codecs are idempotent: encode(decode(encode(x))) gives the bytes of encode(x).
+ *
+ * Threads: all functions are pure; any number of threads.
+ */
+#ifndef MZ_CODEC_CODEC_H
+#define MZ_CODEC_CODEC_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+
+/* Element type of a span, as far as a codec cares. OPAQUE: bytes without structure. */
+typedef enum mz_elem { MZ_ELEM_OPAQUE = 0, MZ_ELEM_F16 = 1, MZ_ELEM_BF16 = 2, MZ_ELEM_F32 = 3 } mz_elem;
+
+/* The shape of what is encoded: `rows` rows of `row_bytes`, contiguous. Opaque data is one row. */
+typedef struct mz_codec_shape {
+    mz_elem elem;       /* type of the elements of a row */
+    uint32_t row_bytes; /* bytes of one row (one token of one layer's K or V) */
+    uint32_t rows;      /* rows present */
+} mz_codec_shape;
+
+typedef struct mz_codec {
+    const char *name; /* as the user says it */
+    uint16_t id;      /* in the header of what it writes; never reused */
+    bool exact;       /* decode gives the very bytes that were encoded */
+    /* Whether this codec takes such data; if not the caller uses "sparse". */
+    bool (*takes)(const mz_codec_shape *shape);
+    /* Most bytes that encode can write for this shape, header included. */
+    size_t (*bound)(const mz_codec_shape *shape);
+    /*
+     * Encode `source` ([rows * row_bytes]) into `target` (room for bound()). *bytes: written.
+     * Errors: MZ_E_UNSUPPORTED for values it can't keep (NaN or infinity in a lossy codec); the
+     * caller then uses "sparse".
+     */
+    mz_status (*encode)(const mz_codec_shape *shape, const void *source, void *target, size_t *bytes);
+    /*
+     * Decode straight into place: `target` has rows * row_bytes and reads as zero beforehand, so
+     * zeros may be left unwritten (no page is committed for them).
+     * Errors: MZ_E_CORRUPT for anything that encode would not have written for this shape.
+     */
+    mz_status (*decode)(const mz_codec_shape *shape, const void *source, size_t bytes, void *target);
+} mz_codec;
+
+/*
+ * Built-in codecs: "sparse" (exact; whole pages of zeros are left out; takes everything) and "q8"
+ * (8-bit groups of 32; f16 only). "raw", writing memory to the store as it is, is no codec here: it
+ * is what the store does when asked for no codec.
+ */
+const mz_codec *mz_codec_find(const char *name); /* NULL if there is none */
+const mz_codec *mz_codec_by_id(uint16_t id);     /* NULL if there is none */
+
+/*
+ * Decode whatever codec wrote it (by the header's id); `target` as for decode.
+ * Errors: MZ_E_CORRUPT.
+ */
+mz_status mz_codec_decode(const mz_codec_shape *shape, const void *source, size_t bytes, void *target);
+
+#endif

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: MIT */
+/* What /proc says about this process and machine. Read when asked, never polled. */
+#ifndef MZ_OS_PROCESS_H
+#define MZ_OS_PROCESS_H
+
+#include "os/os.h"
+
+/* Proportional set size of process `pid` (0: this one) from smaps_rollup, bytes. */
+mz_status mz_process_pss(int pid, uint64_t *bytes, mz_error *error);
+
+/* The file mapping that covers an address, from /proc/self/maps. */
+typedef struct mz_mapping {
+    uint64_t start, end;   /* addresses */
+    uint64_t file_offset;  /* of `start` */
+    uint64_t device, inode;
+    char path[1024];       /* as the kernel prints it; " (deleted)" is kept */
+} mz_mapping;
+
+/* MZ_E_NOTFOUND if no mapping covers the address or it is anonymous. */
+mz_status mz_process_find_mapping(const void *address, mz_mapping *mapping, mz_error *error);
+
+/* MemTotal and MemAvailable of the machine, lowered to the memory cgroup's limit where one is set. */
+mz_status mz_machine_memory(uint64_t *total_bytes, uint64_t *available_bytes, mz_error *error);
+
+/* Cores that this process may run on. At least 1. */
+int mz_machine_cores(void);
+
+/* "model name" of /proc/cpuinfo, "unknown" if there is none. */
+void mz_machine_cpu_name(char *name, size_t capacity);
+
+#endif

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The pool, as the plug-in sees it: register memory, pass the gate, say what was written.
+ *
+ * A pool knows *spans* of address space (arenas are reserved by whoever registers them) and groups
+ * them into units. Inference happens in *steps*: between mz_pool_step_begin and mz_pool_step_end no
+ * unit leaves memory. Inside a step the caller asks for the units it is about to use, in the order
+ * in which it will use them (mz_pool_request), waits for each where it needs it (mz_pool_need: the
+ * gate), and reports what it wrote (mz_pool_wrote). The same calls serve every access from outside
+ * (get and set of tensors), so evicted memory is never read as zeros.
+ *
+ * Threads: every function may be called from any thread; several steps may be open at once.
+ * Registration must not race with steps that use the same range.
+ */
+#ifndef MZ_POOL_POOL_H
+#define MZ_POOL_POOL_H
+
+#include "base/log.h"
+#include "codec/codec.h"
+#include "mzcache/mzcache.h"
+#include "os/direct_io.h"
+
+/* All fields may be zero: the default is taken then. */
+typedef struct mz_pool_options {
+    const mz_os *os;        /* system calls; NULL: mz_os_linux() */
+    const char *codec;      /* "raw": KV is written to the store as it is (exact); "q8"; NULL: "raw" */
+    const char *store_dir;  /* made if missing; NULL: $XDG_CACHE_HOME/mzcache or ~/.cache/mzcache */
+    int restore_threads;    /* 0: 4 */
+    bool guard;             /* forbid access to evicted ranges: a stray access faults (for tests) */
+    mz_log_sink log;        /* where lines go */
+} mz_pool_options;
+
+MZ_API mz_status mz_pool_create(const mz_pool_options *options, mz_pool **pool, mz_error *error);
+
+/* Stops the restore threads and frees everything; the arenas stay with their owner. */
+MZ_API void mz_pool_destroy(mz_pool *pool);
+
+/* One contiguous range of a unit. address and bytes are page aligned; ranges of units never overlap. */
+typedef struct mz_span {
+    uint8_t *address;
+    uint64_t bytes;
+    int32_t source;       /* model file from mz_pool_add_source whose bytes these are; -1: none */
+    uint64_t file_offset; /* in that file, page aligned */
+    mz_elem elem;         /* element type; MZ_ELEM_OPAQUE: no row structure */
+    uint32_t row_bytes;   /* bytes of a row (token); 0 for opaque */
+} mz_span;
+
+#define MZ_UNIT_SPANS 8
+
+typedef struct mz_unit_desc {
+    mz_tag tag;
+    uint32_t layer;      /* order of need: inference uses layer 0 first; output weights come last */
+    uint32_t chunk;      /* KV: number of the chunk in its layer, 0 first; weights: 0 */
+    uint32_t span_count; /* 1..MZ_UNIT_SPANS */
+    mz_span spans[MZ_UNIT_SPANS];
+    bool stored;         /* weights of a source: nothing is read yet, memory is empty */
+} mz_unit_desc;
+
+/* Open a model file; *source is its number. The pool keeps it open until it is destroyed. */
+MZ_API mz_status mz_pool_add_source(mz_pool *pool, const char *path, int32_t *source, mz_error *error);
+
+MZ_API mz_status mz_pool_add_unit(mz_pool *pool, const mz_unit_desc *desc, mz_error *error);
+
+/* Forget every unit that lies in the range (its buffer is being freed). Waits for restores of it. */
+MZ_API void mz_pool_remove_range(mz_pool *pool, const void *address, uint64_t bytes);
+
+/* Begin a step: waits while an eviction holds the pool. Steps nest across threads, not within one. */
+MZ_API void mz_pool_step_begin(mz_pool *pool);
+MZ_API void mz_pool_step_end(mz_pool *pool);
+
+/* Whether everything is resident: then no step needs to ask for anything. Cheap. Inside a step. */
+MZ_API bool mz_pool_all_resident(const mz_pool *pool);
+
+typedef struct mz_range {
+    const void *address;
+    uint64_t bytes;
+} mz_range;
+
+/* Start restoring the units of these ranges, first range first, ahead of anything asked for before. */
+MZ_API void mz_pool_request(mz_pool *pool, const mz_range *ranges, size_t count);
+
+/* Whether all units of a range are resident. Inside a step. */
+MZ_API bool mz_pool_ready(mz_pool *pool, const void *address, uint64_t bytes);
+
+/*
+ * The gate: wait until all units of a range are resident, restoring them first if nobody does.
+ * Errors: what the restore failed with (MZ_E_IO, MZ_E_CORRUPT, MZ_E_CHANGED, MZ_E_NOMEM, MZ_E_LOST). The
+ * unit stays where it was; the next call tries again.
+ */
+MZ_API mz_status mz_pool_need(mz_pool *pool, const void *address, uint64_t bytes, mz_error *error);
+
+/*
+ * Bytes of a range were, or are about to be, written: units there are no longer clean, and their
+ * live part reaches at least to the end of the range. Inside a step, after mz_pool_need.
+ */
+MZ_API void mz_pool_wrote(mz_pool *pool, const void *address, uint64_t bytes);
+
+/*
+ * All units wholly inside the range are now zero: their pages go, their stored copies are
+ * forgotten, nothing is restored. For clear(0) of a KV buffer. Inside a step. The part of the range
+ * that is not covered by units is dropped too; address and bytes are page aligned.
+ */
+MZ_API mz_status mz_pool_clear(mz_pool *pool, void *address, uint64_t bytes, mz_error *error);
+
+/* Remember a failure for mz_pool_status.last_error and log it. */
+MZ_API void mz_pool_report(mz_pool *pool, const mz_error *error);
+
+#endif
