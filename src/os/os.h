@@ -48,6 +48,7 @@ typedef struct mz_os {
     int (*mprotect)(void *context, void *address, size_t bytes, int protection);
     int (*madvise)(void *context, void *address, size_t bytes, int advice);
     int (*fadvise)(void *context, int fd, off_t offset, off_t bytes, int advice);
+    int (*unlink)(void *context, const char *path);
 } mz_os;
 
 /* The real system calls. */

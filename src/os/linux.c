@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The real system calls behind the mz_os table.
+ *
+ * Each member only drops the context and calls on; retries and rules live above, in direct_io.c
+ * and memory.c, so that a test's table exercises them too. The one exception in form is fadvise:
+ * posix_fadvise returns its error, here it goes to errno as in all other members.
+ * The table is constant, so any number of threads may share it.
+ */
+#include "os/os.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+static int linux_open(void *context, const char *path, int flags, unsigned mode)
+{
+    (void)context;
+    return open(path, flags, mode);
+}
+
+static int linux_close(void *context, int fd)
+{
+    (void)context;
+    return close(fd);
+}
+
+static int linux_fstat(void *context, int fd, struct stat *result)
+{
+    (void)context;
+    return fstat(fd, result);
+}
+
+static ssize_t linux_pread(void *context, int fd, void *data, size_t bytes, off_t offset)
+{
+    (void)context;
+    return pread(fd, data, bytes, offset);
+}
+
+static ssize_t linux_pwrite(void *context, int fd, const void *data, size_t bytes, off_t offset)
+{
+    (void)context;
+    return pwrite(fd, data, bytes, offset);
+}
+
+static int linux_ftruncate(void *context, int fd, off_t bytes)
+{
+    (void)context;
+    return ftruncate(fd, bytes);
+}
+
+static int linux_fallocate(void *context, int fd, int mode, off_t offset, off_t bytes)
+{
+    (void)context;
+    return fallocate(fd, mode, offset, bytes);
+}
+
+static void *linux_mmap(void *context, void *address, size_t bytes, int protection, int flags,
+                        int fd, off_t offset)
+{
+    (void)context;
+    return mmap(address, bytes, protection, flags, fd, offset);
+}
+
+static int linux_munmap(void *context, void *address, size_t bytes)
+{
+    (void)context;
+    return munmap(address, bytes);
+}
+
+static int linux_mprotect(void *context, void *address, size_t bytes, int protection)
+{
+    (void)context;
+    return mprotect(address, bytes, protection);
+}
+
+static int linux_madvise(void *context, void *address, size_t bytes, int advice)
+{
+    (void)context;
+    return madvise(address, bytes, advice);
+}
+
+static int linux_fadvise(void *context, int fd, off_t offset, off_t bytes, int advice)
+{
+    (void)context;
+    int failure = posix_fadvise(fd, offset, bytes, advice);
+    if (failure != 0) {
+        errno = failure;
+        return -1;
+    }
+    return 0;
+}
+
+static int linux_unlink(void *context, const char *path)
+{
+    (void)context;
+    return unlink(path);
+}
+
+const mz_os *mz_os_linux(void)
+{
+    static const mz_os table = {
+        .context = NULL,
+        .open = linux_open,
+        .close = linux_close,
+        .fstat = linux_fstat,
+        .pread = linux_pread,
+        .pwrite = linux_pwrite,
+        .ftruncate = linux_ftruncate,
+        .fallocate = linux_fallocate,
+        .mmap = linux_mmap,
+        .munmap = linux_munmap,
+        .mprotect = linux_mprotect,
+        .madvise = linux_madvise,
+        .fadvise = linux_fadvise,
+        .unlink = linux_unlink,
+    };
+    return &table;
+}
