@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: MIT
+#
+# What `cmake --install` lays out:
+#   include/mzcache/*.h          public headers
+#   lib/libmzcache.so            the core, for a host that steers its own pool
+#   lib/libmzcache-llm.so        restore_generate over libllama
+#   lib/libggml-mzcache.so       the plug-in that an unmodified llama.cpp host loads
+#   bin/mzcache                  the command
+#   lib/cmake/mzcache, lib/pkgconfig   for find_package(mzcache) and pkg-config
+#
+# All paths inside the CMake package and the .pc files are relative, so the tree may be moved and
+# `cmake --install --prefix` works. libmzcache-llm keeps the directory of the libllama that it was
+# built with in its run path: that library is not installed by us.
+include(CMakePackageConfigHelpers)
+
+set(MZ_INSTALL_CMAKE_DIR "${CMAKE_INSTALL_LIBDIR}/cmake/mzcache")
+set(MZ_INSTALL_PKGCONFIG_DIR "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
+
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/mzcache"
+        DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" FILES_MATCHING PATTERN "*.h")
+
+foreach(target IN ITEMS mzcache mzcache-llm ggml-mzcache)
+  if(TARGET ${target})
+    set_target_properties(${target} PROPERTIES
+      INSTALL_RPATH "$ORIGIN" INSTALL_RPATH_USE_LINK_PATH ON)
+    install(TARGETS ${target}
+            LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}"
+            ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+  endif()
+endforeach()
+
+if(TARGET mzcache-cli)
+  file(RELATIVE_PATH MZ_BIN_TO_LIB
+       "/${CMAKE_INSTALL_BINDIR}" "/${CMAKE_INSTALL_LIBDIR}")
+  set_target_properties(mzcache-cli PROPERTIES
+    INSTALL_RPATH "$ORIGIN/${MZ_BIN_TO_LIB}" INSTALL_RPATH_USE_LINK_PATH ON)
+  install(TARGETS mzcache-cli RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+endif()
+
+configure_package_config_file(
+  "${PROJECT_SOURCE_DIR}/cmake/mzcacheConfig.cmake.in"
+  "${PROJECT_BINARY_DIR}/cmake/mzcacheConfig.cmake"
+  INSTALL_DESTINATION "${MZ_INSTALL_CMAKE_DIR}"
+  PATH_VARS CMAKE_INSTALL_INCLUDEDIR CMAKE_INSTALL_LIBDIR)
+write_basic_package_version_file(
+  "${PROJECT_BINARY_DIR}/cmake/mzcacheConfigVersion.cmake" COMPATIBILITY SameMinorVersion)
+install(FILES "${PROJECT_BINARY_DIR}/cmake/mzcacheConfig.cmake"
+              "${PROJECT_BINARY_DIR}/cmake/mzcacheConfigVersion.cmake"
+        DESTINATION "${MZ_INSTALL_CMAKE_DIR}")
+
+file(RELATIVE_PATH MZ_PC_TO_PREFIX "/${MZ_INSTALL_PKGCONFIG_DIR}" "/")
+file(RELATIVE_PATH MZ_PC_TO_INCLUDE "/" "/${CMAKE_INSTALL_INCLUDEDIR}")
+file(RELATIVE_PATH MZ_PC_TO_LIB "/" "/${CMAKE_INSTALL_LIBDIR}")
+configure_file("${PROJECT_SOURCE_DIR}/cmake/mzcache.pc.in"
+               "${PROJECT_BINARY_DIR}/cmake/mzcache.pc" @ONLY)
+install(FILES "${PROJECT_BINARY_DIR}/cmake/mzcache.pc"
+        DESTINATION "${MZ_INSTALL_PKGCONFIG_DIR}")
