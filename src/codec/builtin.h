@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: MIT */
+/* The built-in codecs, for the list in codec.c; everything else finds them by name or id. */
+#ifndef MZ_CODEC_BUILTIN_H
+#define MZ_CODEC_BUILTIN_H
+
+#include "codec/codec.h"
+
+/* Ids stand in what was written, so a number is never reused. */
+#define MZ_CODEC_ID_SPARSE 1
+#define MZ_CODEC_ID_Q8 2
+
+extern const mz_codec mz_codec_sparse;
+extern const mz_codec mz_codec_q8;
+
+#endif

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Inner loops, one table of functions per instruction set.
+ *
+ * An *mz_kernels* is an immutable table; every variant gives the same bytes as "generic", which is
+ * plain C and the reference. mz_kernels_get picks the widest one that the processor has.
+ *
+ * Shared preconditions: pointers need no more than the alignment of their type, ranges do not
+ * overlap, a count of 0 is allowed. All functions are pure; any number of threads.
+ */
+#ifndef MZ_KERNELS_KERNELS_H
+#define MZ_KERNELS_KERNELS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/q8.h"
+
+typedef struct mz_kernels {
+    const char *name; /* "generic", "avx2", "avx512" */
+    /*
+     * f16 to 8 bit, see q8.h. source: [groups][32] f16; codes: [groups]; q: [groups][32].
+     * Returns false if a value is NaN or infinite; codes and q are unspecified then.
+     */
+    bool (*q8_encode)(const uint16_t *source, size_t groups, uint8_t *codes, int8_t *q);
+    /* 8 bit to f16: target[g][i] = q[g][i] * scale(codes[g]). codes are <= MZ_Q8_CODE_MAX. */
+    void (*q8_decode)(const uint8_t *codes, const int8_t *q, size_t groups, uint16_t *target);
+    /* Whether all bytes are zero. */
+    bool (*is_zero)(const void *data, size_t bytes);
+} mz_kernels;
+
+/*
+ * The table for this processor, the same one in every call. The environment variable MZCACHE_CPU
+ * (generic, avx2, avx512), read at the first call, lowers the choice; it never raises it, and any
+ * other value is ignored.
+ */
+const mz_kernels *mz_kernels_get(void);
+
+/* The table of that name; NULL if there is none or the processor lacks the instructions. */
+const mz_kernels *mz_kernels_variant(const char *name);
+
+/* The tables themselves, for dispatch.c: call through mz_kernels_variant, which asks the processor. */
+extern const mz_kernels mz_kernels_generic;
+#if defined(__x86_64__)
+extern const mz_kernels mz_kernels_avx2;
+extern const mz_kernels mz_kernels_avx512;
+#endif
+
+#endif
