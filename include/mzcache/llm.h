@@ -7,7 +7,9 @@
  * tokens in give the same tokens out, evicted or not.
  *
  * One thread at a time may use one mz_llm; mz_evict and mz_status_get on its pool may come from any
- * thread meanwhile.
+ * thread meanwhile. mz_llm_open takes over llama.cpp's one log callback (what it says in a failed
+ * open becomes `message`, everything else is dropped), so two of them must not run at once; a program
+ * that wants llama.cpp's lines sets its own callback afterwards.
  */
 #ifndef MZCACHE_LLM_H
 #define MZCACHE_LLM_H
@@ -39,7 +41,9 @@ typedef struct mz_llm_options {
 MZ_API void mz_llm_options_default(mz_llm_options *options);
 
 /*
- * Load a model.
+ * Load a model. The first open of a process loads the plug-in too; it has one pool per process, so
+ * codec, store_dir and restore_threads count in that open only (they are handed over as MZCACHE_CODEC,
+ * MZCACHE_STORE and MZCACHE_RESTORE_THREADS; a NULL or 0 leaves what the environment says).
  * Owner: the caller frees *llm by mz_llm_close.
  * message: receives one sentence on failure, at most message_bytes including its 0; may be NULL.
  * Errors: MZ_E_NOTFOUND (model or plug-in), MZ_E_ENGINE (llama.cpp refused the file), MZ_E_HOST.
@@ -65,11 +69,12 @@ typedef struct mz_llm_timing {
 } mz_llm_timing;
 
 /*
- * Append `count` tokens to the conversation and generate up to `max_new` more, greedily, while what
+ * Append `count` tokens to the conversation (0 only to go on after a generated token) and generate up to `max_new` more, greedily, while what
  * was evicted is restored in the background. Stops at an end-of-generation token (reported to
  * on_token too, with no text). The generated tokens become part of the conversation.
  * Errors: MZ_E_INVALID (context full, no tokens, bad token id), MZ_E_ENGINE (decode failed; what
- *   failed stands in mz_pool_status.last_error; the conversation is as before the failed step).
+ *   failed stands in mz_pool_status.last_error; the conversation is as before the failed step),
+ *   MZ_E_LOST (the same, but this model's memory can't be rolled back: the conversation is empty).
  */
 MZ_API mz_status mz_llm_restore_generate(mz_llm *llm, const int32_t *tokens, size_t count,
                                          size_t max_new, mz_on_token on_token, void *context,
@@ -88,8 +93,31 @@ MZ_API size_t mz_llm_context_tokens(const mz_llm *llm);
 MZ_API long mz_llm_tokenize(const mz_llm *llm, const char *text, bool add_special, int32_t *tokens,
                             size_t capacity);
 
-/* Last logits of the conversation, [vocabulary] f32, owned by llm until its next call; or NULL. */
+/*
+ * The logits that came last, [vocabulary] f32, owned by llm until its next call; NULL if there are
+ * none. After a call that generated, they are those that its last token was chosen from.
+ */
 MZ_API const float *mz_llm_logits(const mz_llm *llm, size_t *vocabulary);
+
+/*
+ * Wrap one message into the model's own chat template, as the text that continues the conversation
+ * and asks for an answer; tokenize it with add_special false unless the conversation is empty.
+ * Returns the bytes without the 0, also when that is more than fits (then `out` holds none of it), or
+ * a negative mz_status: MZ_E_UNSUPPORTED if the model has no template that llama.cpp knows.
+ */
+MZ_API long mz_llm_chat_format(const mz_llm *llm, const char *role, const char *text, char *out,
+                               size_t capacity);
+
+/* What engine this library runs on, and whether the plug-in loads into it. */
+typedef struct mz_llm_engine {
+    char version[32];      /* ggml's version, such as "0.25.3" */
+    char plugin_path[512]; /* the plug-in that was tried */
+    bool plugin_loaded;    /* it is registered with the engine */
+    char message[256];     /* why not, "" if it is */
+} mz_llm_engine;
+
+/* Load the plug-in as mz_llm_open does and report; plugin_path as in mz_llm_options. */
+MZ_API void mz_llm_engine_probe(const char *plugin_path, mz_llm_engine *engine);
 
 #ifdef __cplusplus
 }
