@@ -9,8 +9,8 @@
 #   lib/cmake/mzcache, lib/pkgconfig   for find_package(mzcache) and pkg-config
 #
 # All paths inside the CMake package and the .pc files are relative, so the tree may be moved and
-# `cmake --install --prefix` works. libmzcache-llm keeps the directory of the libllama that it was
-# built with in its run path: that library is not installed by us.
+# `cmake --install --prefix` works. The engine's libllama is not installed by us: libmzcache-llm
+# sets its run path itself.
 include(CMakePackageConfigHelpers)
 
 set(MZ_INSTALL_CMAKE_DIR "${CMAKE_INSTALL_LIBDIR}/cmake/mzcache")
@@ -19,10 +19,19 @@ set(MZ_INSTALL_PKGCONFIG_DIR "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/mzcache"
         DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" FILES_MATCHING PATTERN "*.h")
 
+# mz_default_rpath(target path): where an installed target looks for libraries, unless it says so
+# itself. (INSTALL_RPATH_USE_LINK_PATH is of no use: it leaves out the engine, which lies below our
+# own source folder.)
+function(mz_default_rpath target path)
+  get_target_property(rpath ${target} INSTALL_RPATH)
+  if(NOT rpath)
+    set_target_properties(${target} PROPERTIES INSTALL_RPATH "${path}")
+  endif()
+endfunction()
+
 foreach(target IN ITEMS mzcache mzcache-llm ggml-mzcache)
   if(TARGET ${target})
-    set_target_properties(${target} PROPERTIES
-      INSTALL_RPATH "$ORIGIN" INSTALL_RPATH_USE_LINK_PATH ON)
+    mz_default_rpath(${target} "$ORIGIN")
     install(TARGETS ${target}
             LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}"
             ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}")
@@ -32,8 +41,7 @@ endforeach()
 if(TARGET mzcache-cli)
   file(RELATIVE_PATH MZ_BIN_TO_LIB
        "/${CMAKE_INSTALL_BINDIR}" "/${CMAKE_INSTALL_LIBDIR}")
-  set_target_properties(mzcache-cli PROPERTIES
-    INSTALL_RPATH "$ORIGIN/${MZ_BIN_TO_LIB}" INSTALL_RPATH_USE_LINK_PATH ON)
+  mz_default_rpath(mzcache-cli "$ORIGIN/${MZ_BIN_TO_LIB}")
   install(TARGETS mzcache-cli RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
 endif()
 
@@ -49,6 +57,7 @@ install(FILES "${PROJECT_BINARY_DIR}/cmake/mzcacheConfig.cmake"
         DESTINATION "${MZ_INSTALL_CMAKE_DIR}")
 
 file(RELATIVE_PATH MZ_PC_TO_PREFIX "/${MZ_INSTALL_PKGCONFIG_DIR}" "/")
+string(REGEX REPLACE "/$" "" MZ_PC_TO_PREFIX "${MZ_PC_TO_PREFIX}")
 file(RELATIVE_PATH MZ_PC_TO_INCLUDE "/" "/${CMAKE_INSTALL_INCLUDEDIR}")
 file(RELATIVE_PATH MZ_PC_TO_LIB "/" "/${CMAKE_INSTALL_LIBDIR}")
 configure_file("${PROJECT_SOURCE_DIR}/cmake/mzcache.pc.in"
