@@ -3,15 +3,15 @@
  * The hybrid swap policy.
  *
  * A unit has one of two roles. *Levers* are KV chunks that can be encoded: they may come back by
- * either path, so they balance the two. *Fixed* units, weights and what can't be encoded, come back
- * by reading only. One cursor per role walks the units in eviction order, and one rule picks: of the
- * two steps at hand, take the one after which the later of the two restore paths ends sooner. In
- * KVonly these are "this chunk to the stack" or "to flash", in KVandW "this chunk to the stack" or
- * "drop the next layer". Counting chunks per layer instead would need history, lose a fraction of a
- * chunk per layer, and go wrong where layers or chunks differ in size.
+ * either path, so they balance the two. *Fixed* units, weights and what can't be encoded, come
+ * back by reading only. One cursor per role walks the units in eviction order, and one rule picks:
+ * of the two steps at hand, take the one after which the later of the two restore paths ends
+ * sooner. In KVonly these are "this chunk to the stack" or "to flash", in KVandW "this chunk to
+ * the stack" or "drop the next layer". Counting chunks per layer instead would need history, lose
+ * a fraction of a chunk per layer, and go wrong where layers or chunks differ in size.
  *
- * Invariant: within KVonly and KVandW the paths differ by at most the longest single unit. Times are
- * integers, so sums don't depend on their order and a plan can be cut anywhere.
+ * Invariant: within KVonly and KVandW the paths differ by at most the longest single unit. Times
+ * are integers, so sums don't depend on their order and a plan can be cut anywhere.
  */
 #include "swap/policy.h"
 

@@ -59,7 +59,7 @@ typedef struct mz_policy_unit {
     mz_tag tag;             /* MZ_TAG_WEIGHTS or MZ_TAG_KV_CACHE */
     uint32_t layer;         /* order of need; informative, the array's order decides */
     uint32_t chunk;         /* number in its layer; informative */
-    uint64_t bytes;         /* takes in place when resident, wherever it is now; 0: empty, skipped */
+    uint64_t bytes;         /* takes in place when resident, wherever it is; 0: empty, skipped */
     uint64_t encoded_bytes; /* takes, or is expected to take, in the stack; 0 or >= bytes: encoding
                                gains nothing, so it leaves by flash only, as weights do */
     uint8_t where;          /* mz_where */
