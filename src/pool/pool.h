@@ -19,6 +19,7 @@
 #include "codec/codec.h"
 #include "mzcache/mzcache.h"
 #include "os/direct_io.h"
+#include "swap/unit.h"
 
 /* All fields may be zero: the default is taken then. */
 typedef struct mz_pool_options {
@@ -34,27 +35,6 @@ MZ_API mz_status mz_pool_create(const mz_pool_options *options, mz_pool **pool, 
 
 /* Stops the restore threads and frees everything; the arenas stay with their owner. */
 MZ_API void mz_pool_destroy(mz_pool *pool);
-
-/* One contiguous range of a unit. address and bytes are page aligned; ranges of units never overlap. */
-typedef struct mz_span {
-    uint8_t *address;
-    uint64_t bytes;
-    int32_t source;       /* model file from mz_pool_add_source whose bytes these are; -1: none */
-    uint64_t file_offset; /* in that file, page aligned */
-    mz_elem elem;         /* element type; MZ_ELEM_OPAQUE: no row structure */
-    uint32_t row_bytes;   /* bytes of a row (token); 0 for opaque */
-} mz_span;
-
-#define MZ_UNIT_SPANS 8
-
-typedef struct mz_unit_desc {
-    mz_tag tag;
-    uint32_t layer;      /* order of need: inference uses layer 0 first; output weights come last */
-    uint32_t chunk;      /* KV: number of the chunk in its layer, 0 first; weights: 0 */
-    uint32_t span_count; /* 1..MZ_UNIT_SPANS */
-    mz_span spans[MZ_UNIT_SPANS];
-    bool stored;         /* weights of a source: nothing is read yet, memory is empty */
-} mz_unit_desc;
 
 /* Open a model file; *source is its number. The pool keeps it open until it is destroyed. */
 MZ_API mz_status mz_pool_add_source(mz_pool *pool, const char *path, int32_t *source, mz_error *error);

@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * mz_evict: ask the policy for a plan, carry it out unit by unit, and let inference go first.
+ *
+ * The plan is made from the state of the units each time, so it can be thrown away at any point: a
+ * step of inference that arrives takes the pool after the unit at hand, and what is still owed is
+ * planned anew afterwards. A unit that could not be written stays resident and is left out for the
+ * rest of the call; once the store refused a write, the rest is planned without it.
+ */
+#include "base/clock.h"
+#include "os/memory.h"
+#include "os/residency.h"
+#include "pool/internal.h"
+
+typedef struct evict_call {
+    uint64_t bytes;      /* still owed */
+    unsigned tags;
+    uint64_t freed;
+    bool store_refused;  /* the store failed once: plan without it */
+    mz_error first;      /* first failure, MZ_OK if none */
+} evict_call;
+
+/* Take the pool: no step is open and no restore in flight afterwards. Under the lock. */
+static void hold(mz_pool *pool)
+{
+    pool->evict_waits = true;
+    pool->steps_passed = 0;
+    while (pool->steps_open > 0) {
+        pthread_cond_wait(&pool->restore.change, &pool->restore.lock);
+    }
+    pool->evict_waits = false;
+    pool->evict_holds = true;
+    mz_restore_pause(&pool->restore);
+}
+
+static void let_go(mz_pool *pool)
+{
+    pool->evict_holds = false;
+    mz_restore_resume(&pool->restore);
+    pthread_cond_broadcast(&pool->restore.change);
+}
+
+/* Let the steps that wait run and take the pool again after them. Under the lock. */
+static void yield_to_steps(mz_pool *pool)
+{
+    let_go(pool);
+    while (pool->steps_waiting > 0) {
+        pthread_cond_wait(&pool->restore.change, &pool->restore.lock);
+    }
+    hold(pool);
+}
+
+/* Bytes that a unit takes in place now. Opaque spans have holes: the kernel knows which. */
+static uint64_t unit_resident_bytes(const mz_unit *unit)
+{
+    uint64_t total = 0;
+    for (uint32_t i = 0; i < unit->span_count; i++) {
+        const mz_unit_span *span = &unit->spans[i];
+        uint64_t pages = mz_page_ceil(span->live_bytes);
+        total += mz_unit_span_is_direct(unit, i) || pages == 0
+                     ? pages
+                     : mz_memory_resident(span->place.address, pages);
+    }
+    return total;
+}
+
+static uint64_t unit_encoded_bytes(const mz_pool *pool, const mz_unit *unit)
+{
+    uint64_t total = 0;
+    for (uint32_t i = 0; i < unit->span_count; i++) {
+        const mz_unit_span *span = &unit->spans[i];
+        if (span->record.segment != NULL) {
+            total += span->record.bytes;
+        } else if (unit->state == MZ_UNIT_STORED && span->kept_encoded) {
+            total += span->kept_bytes;
+        } else if (span->live_bytes > 0) {
+            mz_codec_shape shape = mz_unit_span_shape(span);
+            if (pool->codec == NULL || !pool->codec->takes(&shape)) {
+                return 0;
+            }
+            total += pool->codec->bound(&shape);
+        }
+    }
+    return total;
+}
+
+static mz_where unit_where(const mz_unit *unit)
+{
+    switch (unit->state) {
+    case MZ_UNIT_RESIDENT:
+        return MZ_WHERE_RESIDENT;
+    case MZ_UNIT_COMPRESSED:
+        return MZ_WHERE_COMPRESSED;
+    case MZ_UNIT_STORED:
+        return unit->span_count > 0 && unit->spans[0].kept_encoded ? MZ_WHERE_SPILLED
+                                                                    : MZ_WHERE_STORED;
+    default:
+        return MZ_WHERE_UNAVAILABLE;
+    }
+}
+
+/* Describe the units to the policy and get a plan for what is owed. Under the lock. */
+static size_t make_plan(mz_pool *pool, const evict_call *call)
+{
+    mz_pool_sort(pool);
+    for (uint32_t i = 0; i < pool->unit_count; i++) {
+        const mz_unit *unit = pool->units[i];
+        bool resident = unit->state == MZ_UNIT_RESIDENT;
+        pool->plan_units[i] = (mz_policy_unit){
+            .tag = unit->tag,
+            .layer = unit->layer,
+            .chunk = unit->chunk,
+            .bytes = resident ? unit_resident_bytes(unit) : mz_unit_live_pages(unit),
+            .encoded_bytes = unit->tag == MZ_TAG_KV_CACHE ? unit_encoded_bytes(pool, unit) : 0,
+            .where = (uint8_t)(unit->refused ? MZ_WHERE_UNAVAILABLE : unit_where(unit)),
+            .clean = unit->clean,
+        };
+    }
+    mz_policy_options options = {.tags = call->tags,
+                                 .order = MZ_ORDER_BACKWARD,
+                                 .seed = 0,
+                                 .stack_allowed = pool->codec != NULL,
+                                 .store_allowed = !call->store_refused};
+    uint64_t planned;
+    return mz_policy_plan(&pool->profile, pool->plan_units, pool->unit_count, &options, call->bytes,
+                          pool->plan_steps, 2 * (size_t)pool->unit_capacity, &planned);
+}
+
+/* Carry out one step of the plan. Under the lock. */
+static void do_step(mz_pool *pool, evict_call *call, const mz_plan_step *step)
+{
+    mz_unit *unit = pool->units[step->unit];
+    mz_error error = MZ_ERROR_INIT;
+    uint64_t freed = 0;
+    mz_status status = mz_pool_move_out(pool, unit, step->path,
+                                        pool->plan_units[step->unit].bytes, &freed, &error);
+    call->freed += freed;
+    call->bytes = freed >= call->bytes ? 0 : call->bytes - freed;
+    if (status == MZ_OK) {
+        return;
+    }
+    unit->refused = true;
+    if (step->path == MZ_PATH_STORE || step->path == MZ_PATH_SPILL) {
+        call->store_refused = true;
+    }
+    if (call->first.status == MZ_OK) {
+        char name[64];
+        mz_error_prefix(&error, "cannot evict %s", mz_unit_name(unit, name, sizeof name));
+        call->first = error;
+    }
+}
+
+/* Evict until nothing is owed or nothing can be planned. Under the lock, holding the pool. */
+static void run(mz_pool *pool, evict_call *call)
+{
+    bool again = true;
+    while (again && call->bytes > 0) {
+        size_t steps = make_plan(pool, call);
+        again = steps > 0;
+        bool interrupted = false;
+        bool refused_before = call->store_refused;
+        for (size_t i = 0; i < steps && call->bytes > 0 && !interrupted; i++) {
+            do_step(pool, call, &pool->plan_steps[i]);
+            interrupted = pool->steps_waiting > 0 || call->store_refused != refused_before;
+        }
+        if (pool->steps_waiting > 0 && call->bytes > 0) {
+            yield_to_steps(pool);
+        }
+    }
+}
+
+mz_status mz_evict_tagged(mz_pool *pool, uint64_t bytes, unsigned tags, uint64_t *freed)
+{
+    if (pool == NULL || bytes == 0 || (tags & ~(unsigned)MZ_TAG_ALL) != 0 || tags == 0) {
+        return MZ_E_INVALID;
+    }
+    uint64_t start_ns = mz_now_ns();
+    evict_call call = {.bytes = bytes, .tags = tags, .first = MZ_ERROR_INIT};
+    pthread_mutex_lock(&pool->restore.lock);
+    while (pool->evict_busy) {
+        pthread_cond_wait(&pool->restore.change, &pool->restore.lock);
+    }
+    pool->evict_busy = true;
+    hold(pool);
+    for (uint32_t i = 0; i < pool->unit_count; i++) {
+        pool->units[i]->refused = false;
+    }
+    run(pool, &call);
+    if (pool->bounce_used) {
+        pool->bounce_used = false;
+        mz_error ignored = MZ_ERROR_INIT; /* keeping its pages costs memory, not correctness */
+        pthread_mutex_unlock(&pool->restore.lock);
+        (void)mz_memory_drop(pool->os, pool->bounce, MZ_BOUNCE_BYTES, &ignored);
+        pthread_mutex_lock(&pool->restore.lock);
+    }
+    pool->evict_busy = false;
+    let_go(pool);
+    pool->evictions += call.freed > 0 ? 1 : 0;
+    pool->last_evict_bytes = bytes;
+    pool->last_freed_bytes = call.freed;
+    pool->last_evict_ns = mz_now_ns() - start_ns;
+    pthread_mutex_unlock(&pool->restore.lock);
+
+    if (freed != NULL) {
+        *freed = call.freed;
+    }
+    if (call.freed >= bytes) {
+        return MZ_OK;
+    }
+    if (call.first.status == MZ_OK) {
+        mz_error_set(&call.first, MZ_E_PARTIAL, 0, "freed all there was: %llu of %llu bytes",
+                     (unsigned long long)call.freed, (unsigned long long)bytes);
+    }
+    mz_pool_set_error(pool, &call.first);
+    return MZ_E_PARTIAL;
+}
+
+mz_status mz_evict(mz_pool *pool, uint64_t bytes, uint64_t *freed)
+{
+    return mz_evict_tagged(pool, bytes, MZ_TAG_ALL, freed);
+}

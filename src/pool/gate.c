@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Steps and the gate: how inference and eviction keep out of each other's way.
+ *
+ * Any number of steps may be open; an eviction holds the pool only while none is. Inference comes
+ * first: a step that arrives while an eviction holds the pool makes it let go after the unit at
+ * hand. So that an eviction is not starved by steps that overlap for ever, it gets its turn after
+ * STEPS_BEFORE_EVICT of them.
+ */
+#include "base/clock.h"
+#include "pool/internal.h"
+
+#define STEPS_BEFORE_EVICT 64
+
+static bool step_must_wait(const mz_pool *pool)
+{
+    return pool->evict_holds || (pool->evict_waits && pool->steps_passed >= STEPS_BEFORE_EVICT);
+}
+
+void mz_pool_step_begin(mz_pool *pool)
+{
+    pthread_mutex_lock(&pool->restore.lock);
+    mz_pool_sort(pool);
+    pool->steps_waiting++;
+    while (step_must_wait(pool)) {
+        pthread_cond_wait(&pool->restore.change, &pool->restore.lock);
+    }
+    pool->steps_waiting--;
+    pool->steps_open++;
+    pool->steps++;
+    if (pool->evict_waits) {
+        pool->steps_passed++;
+    }
+    pthread_mutex_unlock(&pool->restore.lock);
+}
+
+void mz_pool_step_end(mz_pool *pool)
+{
+    pthread_mutex_lock(&pool->restore.lock);
+    pool->steps_open--;
+    if (pool->steps_open == 0) {
+        pthread_cond_broadcast(&pool->restore.change);
+    }
+    pthread_mutex_unlock(&pool->restore.lock);
+}
+
+bool mz_pool_all_resident(const mz_pool *pool)
+{
+    return atomic_load_explicit(&pool->restore.away, memory_order_acquire) == 0;
+}
+
+void mz_pool_request(mz_pool *pool, const mz_range *ranges, size_t count)
+{
+    pthread_mutex_lock(&pool->restore.lock);
+    mz_pool_sort(pool);
+    pool->mark++;
+    uint32_t found = 0;
+    for (size_t i = 0; i < count; i++) {
+        uintptr_t end = (uintptr_t)ranges[i].address + ranges[i].bytes;
+        for (uint32_t k = mz_pool_find(pool, ranges[i].address);
+             k < pool->index_count && pool->index[k].start < end; k++) {
+            mz_unit *unit = pool->index[k].unit;
+            if (unit->mark != pool->mark) {
+                unit->mark = pool->mark;
+                pool->scratch[found++] = unit;
+            }
+        }
+    }
+    mz_restore_request(&pool->restore, pool->scratch, found);
+    pthread_mutex_unlock(&pool->restore.lock);
+}
+
+bool mz_pool_ready(mz_pool *pool, const void *address, uint64_t bytes)
+{
+    if (mz_pool_all_resident(pool)) {
+        return true;
+    }
+    bool ready = true;
+    uintptr_t end = (uintptr_t)address + bytes;
+    pthread_mutex_lock(&pool->restore.lock);
+    mz_pool_sort(pool);
+    for (uint32_t k = mz_pool_find(pool, address);
+         ready && k < pool->index_count && pool->index[k].start < end; k++) {
+        ready = pool->index[k].unit->state == MZ_UNIT_RESIDENT;
+    }
+    pthread_mutex_unlock(&pool->restore.lock);
+    return ready;
+}
+
+/* Wait for one unit. Under the lock. */
+static mz_status unit_wait(mz_pool *pool, mz_unit *unit, mz_error *error)
+{
+    uint32_t failures = unit->failures;
+    while (unit->state != MZ_UNIT_RESIDENT) {
+        if (unit->failures != failures) {
+            *error = unit->error;
+            return error->status;
+        }
+        if (unit->state == MZ_UNIT_LOST) {
+            char name[64];
+            return mz_error_set(error, MZ_E_LOST, 0,
+                                "%s is lost: its stored copy is damaged; clear the conversation and "
+                                "compute it again",
+                                mz_unit_name(unit, name, sizeof name));
+        }
+        if (!unit->queued && unit->state != MZ_UNIT_RESTORING) {
+            mz_restore_request(&pool->restore, &unit, 1);
+        }
+        pthread_cond_wait(&pool->restore.change, &pool->restore.lock);
+    }
+    return MZ_OK;
+}
+
+mz_status mz_pool_need(mz_pool *pool, const void *address, uint64_t bytes, mz_error *error)
+{
+    if (mz_pool_all_resident(pool)) {
+        return MZ_OK;
+    }
+    mz_status status = MZ_OK;
+    uintptr_t end = (uintptr_t)address + bytes;
+    uint64_t start_ns = mz_now_ns();
+    bool waited = false;
+    pthread_mutex_lock(&pool->restore.lock);
+    mz_pool_sort(pool);
+    for (uint32_t k = mz_pool_find(pool, address);
+         status == MZ_OK && k < pool->index_count && pool->index[k].start < end; k++) {
+        mz_unit *unit = pool->index[k].unit;
+        waited = waited || unit->state != MZ_UNIT_RESIDENT;
+        status = unit_wait(pool, unit, error);
+    }
+    if (waited) {
+        pool->restore.counters.stall_ns += mz_now_ns() - start_ns;
+    }
+    pthread_mutex_unlock(&pool->restore.lock);
+    return status;
+}
+
+/* Bytes [start, end) of a unit's spans change: they are live, and no copy elsewhere is right. */
+static void unit_wrote(mz_pool *pool, mz_unit *unit, uintptr_t start, uintptr_t end)
+{
+    for (uint32_t i = 0; i < unit->span_count; i++) {
+        mz_unit_span *span = &unit->spans[i];
+        uintptr_t first = (uintptr_t)span->place.address;
+        uintptr_t last = first + span->place.bytes;
+        if (start >= last || end <= first) {
+            continue;
+        }
+        uint64_t reach = (end < last ? end : last) - first;
+        if (span->live_bytes < reach) {
+            span->live_bytes = reach;
+        }
+    }
+    if (unit->clean) {
+        unit->clean = false;
+        unit->has_source = false;
+        for (uint32_t i = 0; i < unit->span_count; i++) {
+            unit->spans[i].hashed = false;
+            unit->spans[i].kept_encoded = false;
+        }
+        mz_store_free(pool->store, &unit->slot);
+    }
+}
+
+void mz_pool_wrote(mz_pool *pool, const void *address, uint64_t bytes)
+{
+    uintptr_t start = (uintptr_t)address;
+    uintptr_t end = start + bytes;
+    pthread_mutex_lock(&pool->restore.lock);
+    mz_pool_sort(pool);
+    for (uint32_t k = mz_pool_find(pool, address);
+         k < pool->index_count && pool->index[k].start < end; k++) {
+        unit_wrote(pool, pool->index[k].unit, start, end);
+    }
+    pthread_mutex_unlock(&pool->restore.lock);
+}
+
+mz_status mz_prefetch(mz_pool *pool)
+{
+    if (pool == NULL) {
+        return MZ_E_INVALID;
+    }
+    pthread_mutex_lock(&pool->restore.lock);
+    mz_pool_sort(pool);
+    mz_restore_request(&pool->restore, pool->units, pool->unit_count);
+    pthread_mutex_unlock(&pool->restore.lock);
+    return MZ_OK;
+}
+
+mz_status mz_prefetch_wait(mz_pool *pool)
+{
+    if (pool == NULL) {
+        return MZ_E_INVALID;
+    }
+    mz_status status = MZ_OK;
+    pthread_mutex_lock(&pool->restore.lock);
+    while (mz_restore_busy(&pool->restore)) {
+        pthread_cond_wait(&pool->restore.change, &pool->restore.lock);
+    }
+    for (uint32_t i = 0; i < pool->unit_count && status == MZ_OK; i++) {
+        const mz_unit *unit = pool->units[i];
+        if (unit->state != MZ_UNIT_RESIDENT) {
+            status = unit->error.status;
+        }
+    }
+    pthread_mutex_unlock(&pool->restore.lock);
+    return status;
+}

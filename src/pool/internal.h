@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What the files of the pool share.
+ *
+ * Lock order: there is one lock, pool->restore.lock. It guards the units, the index, the step
+ * counters and the stack and store tables. An evicting thread additionally *holds the pool*
+ * (evict_holds): no step is open then and no restore is in flight, so it may move units without the
+ * lock while others read the status.
+ */
+#ifndef MZ_POOL_INTERNAL_H
+#define MZ_POOL_INTERNAL_H
+
+#include "pool/pool.h"
+#include "restore/restore.h"
+#include "swap/policy.h"
+
+typedef struct mz_index_entry {
+    uintptr_t start, end; /* addresses of a span */
+    mz_unit *unit;
+} mz_index_entry;
+
+struct mz_pool {
+    mz_restore restore;      /* owns the lock */
+    const mz_os *os;
+    mz_log_sink log;
+    bool guard;
+    const mz_codec *codec;   /* of KV in the stack; NULL: raw, KV goes to the store as it is */
+    mz_stack *stack;
+    mz_store *store;
+    mz_file **sources;       /* [source_count] */
+    int32_t source_count;
+
+    mz_unit **units;         /* [unit_count], in order of need once `sorted` */
+    uint32_t unit_count, unit_capacity;
+    mz_index_entry *index;   /* [index_count], by address once `sorted` */
+    uint32_t index_count, index_capacity;
+    bool sorted;
+    mz_unit **scratch;       /* [unit_capacity], for building requests */
+    uint64_t mark;
+
+    uint32_t steps_open, steps_waiting;
+    uint32_t steps_passed;   /* steps begun since an eviction waits; see evict.c */
+    bool evict_waits;        /* an evicting thread waits for its turn */
+    bool evict_busy;         /* some thread is in mz_evict: the next one queues */
+    bool evict_holds;        /* it holds the pool: steps wait */
+
+    mz_policy_unit *plan_units; /* [unit_capacity] */
+    mz_plan_step *plan_steps;   /* [2 * unit_capacity]: an eviction may also spill each unit */
+    mz_profile profile;
+    void *bounce;               /* MZ_BOUNCE_BYTES of addresses, for encoding towards the store */
+    bool bounce_used;           /* it has pages */
+
+    uint64_t written_bytes, evictions, steps;
+    uint64_t last_evict_bytes, last_freed_bytes, last_evict_ns;
+    char last_error[sizeof((mz_pool_status *)0)->last_error];
+};
+
+/* Sort units and index if registration changed them. Under the lock. */
+void mz_pool_sort(mz_pool *pool);
+
+/* First index entry that ends behind an address; index_count if none. Under the lock, sorted. */
+uint32_t mz_pool_find(const mz_pool *pool, const void *address);
+
+/*
+ * Evict one unit on a path, while holding the pool; takes and returns with the lock held.
+ * resident_bytes: what the unit takes in place. freed: that, less what the stack grew by.
+ */
+mz_status mz_pool_move_out(mz_pool *pool, mz_unit *unit, mz_path path, uint64_t resident_bytes,
+                           uint64_t *freed, mz_error *error);
+
+/* Remember and log a failure; the lock is not held. */
+void mz_pool_set_error(mz_pool *pool, const mz_error *error);
+
+#endif

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: MIT */
+/* Life of a pool, and what it tells about itself; see pool.h. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/clock.h"
+#include "os/memory.h"
+#include "pool/internal.h"
+
+/* Four threads keep enough direct reads under way to saturate the storage measured (1-2 MB requests,
+ * depth 4) and cost nothing while they wait for it. */
+#define RESTORE_THREADS_DEFAULT 4
+
+/* Until a profile of the machine is measured: a flash disk and one core of AVX2. */
+static const mz_profile profile_default = {2.0e9, 8.0e9, 1.5e9};
+
+static mz_status store_directory_default(char *directory, size_t capacity, mz_error *error)
+{
+    const char *cache = getenv("XDG_CACHE_HOME");
+    const char *home = getenv("HOME");
+    int used = -1;
+    if (cache != NULL && cache[0] == '/') {
+        used = snprintf(directory, capacity, "%s/mzcache", cache);
+    } else if (home != NULL && home[0] == '/') {
+        used = snprintf(directory, capacity, "%s/.cache/mzcache", home);
+    } else {
+        directory[0] = '\0'; /* no place: every write to the store is refused with a sentence */
+        return MZ_OK;
+    }
+    if (used < 0 || (size_t)used >= capacity) {
+        return mz_error_set(error, MZ_E_INVALID, 0, "the name of the cache directory is too long");
+    }
+    return MZ_OK;
+}
+
+/* Make a directory and those above it; a failure shows when the store is first written. */
+static void directory_make(const char *directory)
+{
+    char path[4096];
+    size_t length = strlen(directory);
+    if (length == 0 || length >= sizeof path) {
+        return;
+    }
+    memcpy(path, directory, length + 1);
+    for (char *slash = strchr(path + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        (void)mkdir(path, 0700);
+        *slash = '/';
+    }
+    (void)mkdir(path, 0700);
+}
+
+static mz_status codec_choose(mz_pool *pool, const char *name, mz_error *error)
+{
+    if (name == NULL || name[0] == '\0' || strcmp(name, "raw") == 0) {
+        pool->codec = NULL;
+        return MZ_OK;
+    }
+    pool->codec = mz_codec_find(name);
+    if (pool->codec == NULL) {
+        return mz_error_set(error, MZ_E_INVALID, 0, "there is no codec \"%s\"; use raw or q8", name);
+    }
+    return MZ_OK;
+}
+
+static mz_status store_make(mz_pool *pool, const char *directory, mz_error *error)
+{
+    char chosen[4096];
+    if (directory != NULL && directory[0] != '\0') {
+        if (strlen(directory) >= sizeof chosen) {
+            return mz_error_set(error, MZ_E_INVALID, 0, "the name of the store directory is too long");
+        }
+        memcpy(chosen, directory, strlen(directory) + 1);
+    } else {
+        mz_status status = store_directory_default(chosen, sizeof chosen, error);
+        if (status != MZ_OK) {
+            return status;
+        }
+    }
+    directory_make(chosen);
+    return mz_store_create(pool->os, chosen, &pool->store, error);
+}
+
+mz_status mz_pool_create(const mz_pool_options *options, mz_pool **pool, mz_error *error)
+{
+    mz_pool *made = calloc(1, sizeof *made);
+    if (made == NULL) {
+        return mz_error_set(error, MZ_E_NOMEM, 0, "no memory for a pool");
+    }
+    made->os = options->os != NULL ? options->os : mz_os_linux();
+    made->log = options->log;
+    made->guard = options->guard;
+    made->profile = profile_default;
+    made->sorted = true;
+    int threads = options->restore_threads > 0 ? options->restore_threads : RESTORE_THREADS_DEFAULT;
+    if (threads > MZ_RESTORE_THREADS_MAX) {
+        threads = MZ_RESTORE_THREADS_MAX;
+    }
+    mz_status status = codec_choose(made, options->codec, error);
+    if (status == MZ_OK) {
+        status = store_make(made, options->store_dir, error);
+    }
+    if (status == MZ_OK) {
+        status = mz_stack_create(made->os, &made->stack, error);
+    }
+    if (status == MZ_OK) {
+        status = mz_memory_reserve(made->os, MZ_BOUNCE_BYTES, MZ_PAGE_BYTES, &made->bounce, error);
+    }
+    if (status == MZ_OK) {
+        made->restore.os = made->os;
+        made->restore.log = made->log;
+        made->restore.guard = made->guard;
+        made->restore.stack = made->stack;
+        made->restore.store = made->store;
+        status = mz_restore_start(&made->restore, (uint32_t)threads, error);
+    }
+    if (status != MZ_OK) {
+        if (made->bounce != NULL) {
+            mz_memory_release(made->os, made->bounce, MZ_BOUNCE_BYTES);
+        }
+        mz_stack_destroy(made->stack);
+        mz_store_destroy(made->store);
+        free(made);
+        return status;
+    }
+    *pool = made;
+    return MZ_OK;
+}
+
+void mz_pool_destroy(mz_pool *pool)
+{
+    if (pool == NULL) {
+        return;
+    }
+    mz_restore_stop(&pool->restore);
+    for (uint32_t i = 0; i < pool->unit_count; i++) {
+        mz_unit_free(pool->units[i]);
+    }
+    for (int32_t i = 0; i < pool->source_count; i++) {
+        mz_file_close(pool->sources[i]);
+        free(pool->sources[i]);
+    }
+    mz_memory_release(pool->os, pool->bounce, MZ_BOUNCE_BYTES);
+    mz_stack_destroy(pool->stack);
+    mz_store_destroy(pool->store);
+    free(pool->sources);
+    free(pool->units);
+    free(pool->index);
+    free(pool->scratch);
+    free(pool->plan_units);
+    free(pool->plan_steps);
+    free(pool);
+}
+
+void mz_pool_set_error(mz_pool *pool, const mz_error *error)
+{
+    pthread_mutex_lock(&pool->restore.lock);
+    snprintf(pool->last_error, sizeof pool->last_error, "%s", error->text);
+    pthread_mutex_unlock(&pool->restore.lock);
+    mz_log(&pool->log, MZ_LOG_ERROR, "%s", error->text);
+}
+
+void mz_pool_report(mz_pool *pool, const mz_error *error)
+{
+    mz_pool_set_error(pool, error);
+}
+
+static void count_unit(mz_tag_status *status, const mz_unit *unit)
+{
+    uint64_t bytes = mz_unit_live_pages(unit);
+    mz_unit_state state = unit->state;
+    if (state == MZ_UNIT_EVICTING) {
+        state = MZ_UNIT_RESIDENT;
+    } else if (state == MZ_UNIT_RESTORING) {
+        state = unit->from;
+    }
+    status->total_units++;
+    status->total_bytes += bytes;
+    switch (state) {
+    case MZ_UNIT_RESIDENT:
+        status->resident_units++;
+        status->resident_bytes += bytes;
+        status->clean_bytes += unit->clean ? bytes : 0;
+        break;
+    case MZ_UNIT_COMPRESSED:
+        status->compressed_units++;
+        for (uint32_t i = 0; i < unit->span_count; i++) {
+            status->compressed_bytes += unit->spans[i].record.bytes;
+        }
+        break;
+    case MZ_UNIT_STORED:
+        status->stored_units++;
+        status->stored_bytes += bytes;
+        break;
+    default:
+        status->lost_units++;
+        break;
+    }
+}
+
+mz_status mz_status_get(mz_pool *pool, mz_pool_status *status)
+{
+    if (pool == NULL || status == NULL) {
+        return MZ_E_INVALID;
+    }
+    memset(status, 0, sizeof *status);
+    pthread_mutex_lock(&pool->restore.lock);
+    for (uint32_t i = 0; i < pool->unit_count; i++) {
+        const mz_unit *unit = pool->units[i];
+        count_unit(unit->tag == MZ_TAG_WEIGHTS ? &status->weights : &status->kv_cache, unit);
+    }
+    const mz_restore_counters *counters = &pool->restore.counters;
+    status->stack_bytes = mz_stack_bytes(pool->stack);
+    status->store_bytes = mz_store_bytes(pool->store);
+    status->written_bytes = pool->written_bytes;
+    status->read_bytes = counters->read_bytes;
+    status->decoded_bytes = counters->decoded_bytes;
+    status->evictions = pool->evictions;
+    status->restores = counters->restores;
+    status->last_evict_bytes = pool->last_evict_bytes;
+    status->last_freed_bytes = pool->last_freed_bytes;
+    status->last_evict_ns = pool->last_evict_ns;
+    status->last_restore_ns = counters->last_restore_ns;
+    status->last_stall_ns = counters->stall_ns;
+    status->steps = pool->steps;
+    status->restoring = mz_restore_busy(&pool->restore);
+    snprintf(status->codec, sizeof status->codec, "%s", pool->codec ? pool->codec->name : "raw");
+    snprintf(status->store_dir, sizeof status->store_dir, "%.255s", mz_store_directory(pool->store));
+    memcpy(status->last_error, pool->last_error, sizeof status->last_error);
+    pthread_mutex_unlock(&pool->restore.lock);
+    return MZ_OK;
+}

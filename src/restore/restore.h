@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The restore pipeline: threads that bring units back, the one needed soonest first.
+ *
+ * A restore cuts a unit into slices, each of which is done by one thread in one go: commit the
+ * pages, read them by direct I/O (or decode them from the stack) straight into place, compare the
+ * checksum. Several threads share one large unit, so the first layer that inference waits for is
+ * ready as soon as the storage allows. The queue is an array in deadline order; a new request goes in front
+ * of what was asked for before it.
+ *
+ * This object owns the lock that guards all units (mz_restore.lock) and the two conditions: `work`
+ * wakes restore threads, `change` wakes whoever waits for a unit or for quiet. The lock is never
+ * held across I/O, decoding or a callback.
+ */
+#ifndef MZ_RESTORE_RESTORE_H
+#define MZ_RESTORE_RESTORE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/log.h"
+#include "swap/unit.h"
+
+/* Largest span that passes through a thread's bounce buffer (encoded spans in the store). */
+#define MZ_BOUNCE_BYTES (64u << 20)
+#define MZ_RESTORE_THREADS_MAX 64
+
+typedef struct mz_restore_counters {
+    uint64_t read_bytes, decoded_bytes, restores;
+    uint64_t episode_start_ns; /* first unit asked for after quiet */
+    uint64_t last_restore_ns;  /* length of the last episode */
+    uint64_t stall_ns;         /* time waited at the gate in this episode */
+} mz_restore_counters;
+
+typedef struct mz_restore {
+    const mz_os *os;
+    mz_log_sink log;
+    bool guard;           /* evicted ranges are PROT_NONE and must be opened first */
+    mz_stack *stack;      /* borrowed */
+    mz_store *store;      /* borrowed */
+    mz_file *const *sources; /* borrowed from the pool: [source_count], read under the lock */
+
+    pthread_mutex_t lock; /* guards everything below and every unit */
+    pthread_cond_t work, change;
+    mz_unit **queue;      /* [queue_count], deadline order */
+    mz_unit **spare;      /* same capacity: the next queue is built here */
+    uint32_t queue_count, queue_capacity;
+    uint32_t in_flight;   /* slices being worked on */
+    uint32_t restoring;   /* units with a slice handed out and not settled */
+    bool paused;          /* an eviction holds the pool: hand out no new unit */
+    bool stop;
+    atomic_uint away;     /* units that are not RESIDENT; written under the lock, read anywhere (acquire/release) */
+    mz_restore_counters counters;
+
+    pthread_t threads[MZ_RESTORE_THREADS_MAX];
+    void *bounce[MZ_RESTORE_THREADS_MAX]; /* MZ_BOUNCE_BYTES of addresses each */
+    uint32_t thread_count;
+} mz_restore;
+
+/* Start `threads` restore threads. The object must be zeroed, with the borrowed fields set. */
+mz_status mz_restore_start(mz_restore *restore, uint32_t threads, mz_error *error);
+
+/* Stop and join the threads; restores that wait in the queue are dropped. */
+void mz_restore_stop(mz_restore *restore);
+
+/* Make room in the queue for `units` entries. Under the lock. */
+mz_status mz_restore_reserve(mz_restore *restore, uint32_t units, mz_error *error);
+
+/*
+ * Ask for units, first one first, ahead of what waits already. Units that are resident, restoring
+ * or lost are passed over; a unit may stand in the list twice. Under the lock.
+ */
+void mz_restore_request(mz_restore *restore, mz_unit *const *units, uint32_t count);
+
+/* Take a unit out of the queue (it is being cleared or forgotten). Under the lock. */
+void mz_restore_forget(mz_restore *restore, mz_unit *unit);
+
+/* Drop everything that waits, pause, and wait until no slice is in flight. Under the lock. */
+void mz_restore_pause(mz_restore *restore);
+void mz_restore_resume(mz_restore *restore);
+
+/* Whether anything waits or is under way. Under the lock. */
+bool mz_restore_busy(const mz_restore *restore);
+
+/* Set a unit's state and keep `away` in step. Under the lock. */
+void mz_restore_move(mz_restore *restore, mz_unit *unit, mz_unit_state to);
+
+/* One slice of a restore, without the lock; see slice.c. bounce: this thread's buffer. */
+typedef struct mz_slice_result {
+    uint64_t read_bytes, decoded_bytes;
+} mz_slice_result;
+uint32_t mz_slice_count(const mz_unit *unit);
+mz_status mz_slice_run(mz_restore *restore, mz_file *source, mz_unit *unit, uint32_t slice,
+                       void *bounce, mz_slice_result *result, mz_error *error);
+
+#endif

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What one slice of a restore does, by where the truth of its unit is:
+ *   model file, or a span kept as it is:  pages, then a direct read into place, then the checksum;
+ *   encoded span in the store:            read into the bounce buffer, then decode into place;
+ *   stack:                                decode into place.
+ * The checksum of a weight slice is taken when it is read for the first time and compared every
+ * time after, so a model file that is changed in place without a trace in its times is noticed too.
+ * A read that fails is tried once more through the page cache before it is reported.
+ */
+#include <string.h>
+#include <xxhash.h>
+
+#include "os/memory.h"
+#include "restore/restore.h"
+
+typedef struct slice_place {
+    uint32_t span;
+    uint64_t offset; /* in the span */
+    uint64_t bytes;  /* whole pages */
+} slice_place;
+
+static bool span_is_sliced(const mz_unit *unit, uint32_t index)
+{
+    return unit->from == MZ_UNIT_STORED && !unit->spans[index].kept_encoded;
+}
+
+static uint32_t span_slices(const mz_unit *unit, uint32_t index)
+{
+    uint64_t pages = mz_page_ceil(unit->spans[index].live_bytes);
+    if (pages == 0) {
+        return 0;
+    }
+    return span_is_sliced(unit, index) ? (uint32_t)((pages + MZ_SLICE_BYTES - 1) / MZ_SLICE_BYTES)
+                                       : 1;
+}
+
+uint32_t mz_slice_count(const mz_unit *unit)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < unit->span_count; i++) {
+        count += span_slices(unit, i);
+    }
+    return count;
+}
+
+static slice_place slice_find(const mz_unit *unit, uint32_t slice)
+{
+    uint32_t span = 0;
+    while (slice >= span_slices(unit, span)) {
+        slice -= span_slices(unit, span);
+        span++;
+    }
+    uint64_t pages = mz_page_ceil(unit->spans[span].live_bytes);
+    if (!span_is_sliced(unit, span)) {
+        return (slice_place){span, 0, pages};
+    }
+    uint64_t offset = (uint64_t)slice * MZ_SLICE_BYTES;
+    uint64_t bytes = pages - offset < MZ_SLICE_BYTES ? pages - offset : MZ_SLICE_BYTES;
+    return (slice_place){span, offset, bytes};
+}
+
+/* Read straight into place and settle the checksum. */
+static mz_status slice_read(mz_file *file, mz_unit *unit, slice_place at, bool first_load, mz_error *error)
+{
+    mz_unit_span *span = &unit->spans[at.span];
+    uint8_t *target = span->place.address + at.offset;
+    uint64_t offset = (unit->has_source ? span->place.file_offset : span->kept_offset) + at.offset;
+    uint64_t *expected = &span->slice_hash[at.offset / MZ_SLICE_BYTES];
+    mz_status status = first_load ? mz_file_read_buffered(file, target, at.bytes, offset, error)
+                                  : mz_file_read(file, target, at.bytes, offset, error);
+    if (status == MZ_OK && first_load) {
+        *expected = XXH3_64bits(target, at.bytes);
+        /* The host's own mapping brought the file into the page cache; our copy replaces that. */
+        mz_file_drop_cache(file, offset, at.bytes);
+        return MZ_OK;
+    }
+    if (status == MZ_OK && XXH3_64bits(target, at.bytes) == *expected) {
+        return MZ_OK;
+    }
+    mz_error again = MZ_ERROR_INIT;
+    if (mz_file_read_buffered(file, target, at.bytes, offset, &again) == MZ_OK) {
+        if (XXH3_64bits(target, at.bytes) == *expected) {
+            return MZ_OK;
+        }
+        return mz_error_set(error, unit->has_source ? MZ_E_CHANGED : MZ_E_CORRUPT, 0,
+                            unit->has_source ? "the model file was changed on disk; load the model again"
+                                             : "the store returned other bytes than were written");
+    }
+    *error = again;
+    return again.status;
+}
+
+static mz_status slice_decode(mz_restore *restore, mz_unit *unit, slice_place at, void *bounce,
+                              mz_slice_result *result, mz_error *error)
+{
+    mz_unit_span *span = &unit->spans[at.span];
+    const void *bytes = NULL;
+    uint64_t count = 0;
+    if (unit->from == MZ_UNIT_COMPRESSED) {
+        bytes = mz_stack_data(span->record);
+        count = span->record.bytes;
+    } else {
+        mz_file *file = mz_store_file(restore->store);
+        count = span->kept_bytes;
+        mz_status status = mz_file_read(file, bounce, mz_page_ceil(count), span->kept_offset, error);
+        if (status != MZ_OK) {
+            status = mz_file_read_buffered(file, bounce, mz_page_ceil(count), span->kept_offset, error);
+        }
+        if (status != MZ_OK) {
+            return status;
+        }
+        result->read_bytes += mz_page_ceil(count);
+        bytes = bounce;
+    }
+    mz_status status = mz_codec_decode(&span->kept_shape, bytes, count, span->place.address);
+    if (status != MZ_OK) {
+        return mz_error_set(error, status, 0, "the kept copy is damaged");
+    }
+    result->decoded_bytes += (uint64_t)span->kept_shape.rows * span->kept_shape.row_bytes;
+    return MZ_OK;
+}
+
+mz_status mz_slice_run(mz_restore *restore, mz_file *source, mz_unit *unit, uint32_t slice,
+                       void *bounce, mz_slice_result *result, mz_error *error)
+{
+    slice_place at = slice_find(unit, slice);
+    mz_unit_span *span = &unit->spans[at.span];
+    uint8_t *target = span->place.address + at.offset;
+    mz_status status = MZ_OK;
+    if (restore->guard) {
+        status = mz_memory_guard(restore->os, target, at.bytes, false, error);
+    }
+    bool direct = span_is_sliced(unit, at.span);
+    bool sparse = !direct && span->place.elem == MZ_ELEM_OPAQUE;
+    if (status == MZ_OK && !sparse) {
+        status = mz_memory_populate(restore->os, target, at.bytes, error);
+    }
+    if (status != MZ_OK || !direct) {
+        return status != MZ_OK ? status : slice_decode(restore, unit, at, bounce, result, error);
+    }
+    mz_file *file = unit->has_source ? source : mz_store_file(restore->store);
+    if (unit->has_source) {
+        status = mz_file_changed(file, error);
+    }
+    if (status == MZ_OK) {
+        status = slice_read(file, unit, at, unit->has_source && !span->hashed, error);
+        result->read_bytes += status == MZ_OK ? at.bytes : 0;
+    }
+    return status;
+}
