@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The fault-injecting table; see fault_os.h.
+ *
+ * Each member counts itself, asks the rule, and calls the real table or fails. A call belongs to
+ * the rule by its own number, taken by one atomic add, so two threads never share a number and
+ * exactly `times` calls are changed.
+ */
+#include "os/fault_os.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+
+static uint64_t add_one(atomic_uint_fast64_t *counter)
+{
+    return (uint64_t)atomic_fetch_add_explicit(counter, 1, memory_order_relaxed) + 1;
+}
+
+/* Count a call. Returns whether the rule is about it. */
+static bool is_hit(mz_fault_os *fault, mz_fault_kind kind)
+{
+    uint64_t number = add_one(&fault->calls[kind]);
+    uint64_t any = add_one(&fault->calls[MZ_FAULT_ANY]);
+    if (fault->kind != kind && fault->kind != MZ_FAULT_ANY) {
+        return false;
+    }
+    number = fault->kind == MZ_FAULT_ANY ? any : number;
+    if (number < fault->first || number - fault->first >= fault->times) {
+        return false;
+    }
+    add_one(&fault->hits);
+    return true;
+}
+
+/* Count a call that knows no short counts. Returns whether it has to fail, errno set. */
+static bool is_failure(mz_fault_os *fault, mz_fault_kind kind)
+{
+    if (!is_hit(fault, kind) || fault->sys_errno == 0) {
+        return false;
+    }
+    errno = fault->sys_errno;
+    return true;
+}
+
+static int fault_open(void *context, const char *path, int flags, unsigned mode)
+{
+    return is_failure(context, MZ_FAULT_OPEN) ? -1
+                                              : mz_os_linux()->open(NULL, path, flags, mode);
+}
+
+static int fault_close(void *context, int fd)
+{
+    mz_fault_os *fault = context;
+    int result = mz_os_linux()->close(NULL, fd);
+    return is_failure(fault, MZ_FAULT_CLOSE) ? -1 : result;
+}
+
+static int fault_fstat(void *context, int fd, struct stat *result)
+{
+    return is_failure(context, MZ_FAULT_FSTAT) ? -1 : mz_os_linux()->fstat(NULL, fd, result);
+}
+
+/* Count a pread or pwrite. False: it fails, errno set; true: it may move at most *bytes. */
+static bool may_move(mz_fault_os *fault, mz_fault_kind kind, size_t *bytes)
+{
+    if (is_hit(fault, kind)) {
+        if (fault->sys_errno != 0) {
+            errno = fault->sys_errno;
+            return false;
+        }
+        *bytes = fault->short_bytes < *bytes ? (size_t)fault->short_bytes : *bytes;
+    }
+    return true;
+}
+
+static ssize_t fault_pread(void *context, int fd, void *data, size_t bytes, off_t offset)
+{
+    if (!may_move(context, MZ_FAULT_PREAD, &bytes)) {
+        return -1;
+    }
+    return bytes == 0 ? 0 : mz_os_linux()->pread(NULL, fd, data, bytes, offset);
+}
+
+static ssize_t fault_pwrite(void *context, int fd, const void *data, size_t bytes, off_t offset)
+{
+    if (!may_move(context, MZ_FAULT_PWRITE, &bytes)) {
+        return -1;
+    }
+    return bytes == 0 ? 0 : mz_os_linux()->pwrite(NULL, fd, data, bytes, offset);
+}
+
+static int fault_ftruncate(void *context, int fd, off_t bytes)
+{
+    return is_failure(context, MZ_FAULT_FTRUNCATE) ? -1
+                                                   : mz_os_linux()->ftruncate(NULL, fd, bytes);
+}
+
+static int fault_fallocate(void *context, int fd, int mode, off_t offset, off_t bytes)
+{
+    if (is_failure(context, MZ_FAULT_FALLOCATE)) {
+        return -1;
+    }
+    return mz_os_linux()->fallocate(NULL, fd, mode, offset, bytes);
+}
+
+static void *fault_mmap(void *context, void *address, size_t bytes, int protection, int flags,
+                        int fd, off_t offset)
+{
+    if (is_failure(context, MZ_FAULT_MMAP)) {
+        return MAP_FAILED;
+    }
+    return mz_os_linux()->mmap(NULL, address, bytes, protection, flags, fd, offset);
+}
+
+static int fault_munmap(void *context, void *address, size_t bytes)
+{
+    return is_failure(context, MZ_FAULT_MUNMAP) ? -1 : mz_os_linux()->munmap(NULL, address, bytes);
+}
+
+static int fault_mprotect(void *context, void *address, size_t bytes, int protection)
+{
+    if (is_failure(context, MZ_FAULT_MPROTECT)) {
+        return -1;
+    }
+    return mz_os_linux()->mprotect(NULL, address, bytes, protection);
+}
+
+static int fault_madvise(void *context, void *address, size_t bytes, int advice)
+{
+    if (is_failure(context, MZ_FAULT_MADVISE)) {
+        return -1;
+    }
+    return mz_os_linux()->madvise(NULL, address, bytes, advice);
+}
+
+static int fault_fadvise(void *context, int fd, off_t offset, off_t bytes, int advice)
+{
+    if (is_failure(context, MZ_FAULT_FADVISE)) {
+        return -1;
+    }
+    return mz_os_linux()->fadvise(NULL, fd, offset, bytes, advice);
+}
+
+static int fault_unlink(void *context, const char *path)
+{
+    return is_failure(context, MZ_FAULT_UNLINK) ? -1 : mz_os_linux()->unlink(NULL, path);
+}
+
+void mz_fault_os_init(mz_fault_os *fault)
+{
+    memset(fault, 0, sizeof *fault);
+    for (int i = 0; i < MZ_FAULT_KINDS; i++) {
+        atomic_init(&fault->calls[i], 0);
+    }
+    atomic_init(&fault->hits, 0);
+    fault->kind = MZ_FAULT_KINDS;
+    fault->os = (mz_os){
+        .context = fault,
+        .open = fault_open,
+        .close = fault_close,
+        .fstat = fault_fstat,
+        .pread = fault_pread,
+        .pwrite = fault_pwrite,
+        .ftruncate = fault_ftruncate,
+        .fallocate = fault_fallocate,
+        .mmap = fault_mmap,
+        .munmap = fault_munmap,
+        .mprotect = fault_mprotect,
+        .madvise = fault_madvise,
+        .fadvise = fault_fadvise,
+        .unlink = fault_unlink,
+    };
+}
+
+static void set_rule(mz_fault_os *fault, mz_fault_kind kind, uint64_t nth, uint64_t times)
+{
+    fault->kind = kind;
+    fault->first = kind < MZ_FAULT_KINDS ? mz_fault_os_count(fault, kind) + nth : 0;
+    fault->times = times;
+    fault->sys_errno = 0;
+    fault->short_bytes = UINT64_MAX;
+    atomic_store_explicit(&fault->hits, 0, memory_order_relaxed);
+}
+
+void mz_fault_os_fail(mz_fault_os *fault, mz_fault_kind kind, uint64_t nth, uint64_t times,
+                      int sys_errno)
+{
+    set_rule(fault, kind, nth, times);
+    fault->sys_errno = sys_errno;
+}
+
+void mz_fault_os_shorten(mz_fault_os *fault, mz_fault_kind kind, uint64_t nth, uint64_t times,
+                         uint64_t short_bytes)
+{
+    set_rule(fault, kind, nth, times);
+    fault->short_bytes = short_bytes;
+}
+
+void mz_fault_os_clear(mz_fault_os *fault)
+{
+    set_rule(fault, MZ_FAULT_KINDS, 0, 0);
+}
+
+uint64_t mz_fault_os_count(const mz_fault_os *fault, mz_fault_kind kind)
+{
+    return (uint64_t)atomic_load_explicit(&fault->calls[kind], memory_order_relaxed);
+}
+
+uint64_t mz_fault_os_hits(const mz_fault_os *fault)
+{
+    return (uint64_t)atomic_load_explicit(&fault->hits, memory_order_relaxed);
+}
