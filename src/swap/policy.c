@@ -123,8 +123,7 @@ static role role_of(const planner *p, const mz_policy_unit *unit)
 /* Fixed units, evicted or not: T speaks of all layers, so it doesn't move while they leave. */
 static bool counts_as_layer(const planner *p, const mz_policy_unit *unit)
 {
-    return in_scope(p, unit) && !can_encode(p, unit) &&
-           (unit->where != MZ_WHERE_RESIDENT || can_leave_by_flash(p, unit));
+    return in_scope(p, unit) && !can_encode(p, unit) && can_leave_by_flash(p, unit);
 }
 
 /* T and the decode time that it stands for, from t_d^KV of a chunk of `chunk_bytes`. */
@@ -139,14 +138,13 @@ static void set_threshold(planner *p, uint64_t chunk_bytes)
         if (chunk_bytes > 0) {
             const double chunks = (double)p->units[i].bytes * p->decode_rate /
                                   ((double)chunk_bytes * p->read_rate);
-            /* The division may land just below an integer that it stands for. */
-            p->threshold += (uint64_t)(chunks + 1e-9);
+            p->threshold += (uint64_t)chunks;
             sum += chunks;
         }
     }
     if (p->threshold == 0) {
         /* A chunk takes longer to decode than any layer takes to read: round once for all. */
-        p->threshold = (uint64_t)(sum + 1e-9);
+        p->threshold = (uint64_t)sum;
     }
     p->reserve_ps = p->threshold * time_ps(chunk_bytes, p->decode_rate);
 }

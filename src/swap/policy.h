@@ -63,7 +63,7 @@ typedef struct mz_policy_unit {
     uint64_t encoded_bytes; /* takes, or is expected to take, in the stack; 0 or >= bytes: encoding
                                gains nothing, so it leaves by flash only, as weights do */
     uint8_t where;          /* mz_where */
-    bool clean;             /* resident, and flash holds the same bytes */
+    bool clean;             /* flash holds the same bytes: dropping a resident unit loses nothing */
 } mz_policy_unit;
 
 /* Throughputs of the machine, measured once. One that is not positive counts as 1 GB/s. */

@@ -166,6 +166,48 @@ static void test_tags(void **state)
     assert_paths(&m, "");
 }
 
+/* Chunks alone and no store: all to the stack, and still called KVonly. */
+static void test_kv_alone_without_store(void **state)
+{
+    (void)state;
+    model m;
+    model_init(&m, 1e9, 1e9);
+    model_add_layers(&m, 1, MIB, 2, MIB, HALF);
+    m.options.tags = MZ_TAG_KV_CACHE;
+    m.options.store_allowed = false;
+    assert_paths(&m, "KK");
+    assert_int_equal(steps[0].stage, MZ_STAGE_KV_ONLY);
+}
+
+/* t_d^KV is that of a full chunk, though the last one is half filled: T = floor(5 / 1) = 5. */
+static void test_threshold_of_full_chunks(void **state)
+{
+    (void)state;
+    model m;
+    model_init(&m, 1e9, 1e9);
+    model_add_layers(&m, 1, 5 * MIB, 1, MIB, HALF);
+    model_add_chunk(&m, 0, 1, HALF, HALF / 2);
+    mz_policy_survey survey;
+    mz_policy_survey_units(&m.profile, m.units, m.count, &m.options, &survey);
+    assert_int_equal(survey.threshold, 5);
+    assert_int_equal(survey.kv_chunks, 2);
+}
+
+/* A spilled chunk is read in its encoded size and decoded in full; 1 MiB takes 1048576 ns here. */
+static void test_spilled_chunks_take_both_paths(void **state)
+{
+    (void)state;
+    model m;
+    model_init(&m, 1e9, 1e9);
+    model_add_chunk(&m, 0, 0, MIB, MIB / 4);
+    m.units[0].where = MZ_WHERE_SPILLED;
+    mz_policy_survey survey;
+    mz_policy_survey_units(&m.profile, m.units, m.count, &m.options, &survey);
+    assert_int_equal(survey.decode_ns, 1048576);
+    assert_int_equal(survey.read_ns, 262144);
+    assert_int_equal(survey.stage, MZ_STAGE_NONE);
+}
+
 /*
  * Weights that are on flash already (just loaded, or evicted alone) count: 8 to read, nothing to
  * decode. Ten of 12 chunks go to the stack before the paths are level, 10 against 10.
@@ -318,6 +360,9 @@ int main(void)
         cmocka_unit_test(test_no_store),
         cmocka_unit_test(test_no_store_no_stack),
         cmocka_unit_test(test_tags),
+        cmocka_unit_test(test_kv_alone_without_store),
+        cmocka_unit_test(test_threshold_of_full_chunks),
+        cmocka_unit_test(test_spilled_chunks_take_both_paths),
         cmocka_unit_test(test_imbalance_is_made_up_for),
         cmocka_unit_test(test_clean_chunks_are_not_written),
         cmocka_unit_test(test_skipped_units),
