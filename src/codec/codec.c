@@ -34,7 +34,8 @@ const mz_codec *mz_codec_by_id(uint16_t id)
     return NULL;
 }
 
-mz_status mz_codec_decode(const mz_codec_shape *shape, const void *source, size_t bytes, void *target)
+mz_status mz_codec_decode(const mz_codec_shape *shape, const void *source, size_t bytes,
+                          void *target)
 {
     mz_codec_header header;
     if (bytes < sizeof header) {

@@ -22,7 +22,12 @@
 #include "base/error.h"
 
 /* Element type of a span, as far as a codec cares. OPAQUE: bytes without structure. */
-typedef enum mz_elem { MZ_ELEM_OPAQUE = 0, MZ_ELEM_F16 = 1, MZ_ELEM_BF16 = 2, MZ_ELEM_F32 = 3 } mz_elem;
+typedef enum mz_elem {
+    MZ_ELEM_OPAQUE = 0,
+    MZ_ELEM_F16 = 1,
+    MZ_ELEM_BF16 = 2,
+    MZ_ELEM_F32 = 3,
+} mz_elem;
 
 /* The shape of what is encoded: `rows` rows of `row_bytes`, contiguous. Opaque data is one row. */
 typedef struct mz_codec_shape {
@@ -44,13 +49,15 @@ typedef struct mz_codec {
      * Errors: MZ_E_UNSUPPORTED for values it can't keep (NaN or infinity in a lossy codec); the
      * caller then uses "sparse".
      */
-    mz_status (*encode)(const mz_codec_shape *shape, const void *source, void *target, size_t *bytes);
+    mz_status (*encode)(const mz_codec_shape *shape, const void *source, void *target,
+                        size_t *bytes);
     /*
      * Decode straight into place: `target` has rows * row_bytes and reads as zero beforehand, so
      * zeros may be left unwritten (no page is committed for them).
      * Errors: MZ_E_CORRUPT for anything that encode would not have written for this shape.
      */
-    mz_status (*decode)(const mz_codec_shape *shape, const void *source, size_t bytes, void *target);
+    mz_status (*decode)(const mz_codec_shape *shape, const void *source, size_t bytes,
+                        void *target);
 } mz_codec;
 
 /*
@@ -65,6 +72,7 @@ const mz_codec *mz_codec_by_id(uint16_t id);     /* NULL if there is none */
  * Decode whatever codec wrote it (by the header's id); `target` as for decode.
  * Errors: MZ_E_CORRUPT.
  */
-mz_status mz_codec_decode(const mz_codec_shape *shape, const void *source, size_t bytes, void *target);
+mz_status mz_codec_decode(const mz_codec_shape *shape, const void *source, size_t bytes,
+                          void *target);
 
 #endif

@@ -33,7 +33,7 @@ _Static_assert(sizeof(mz_codec_header) == 32, "the header is written as it lies 
 #error "headers and payloads are little endian; this machine needs conversions"
 #endif
 
-/* Sizes in a payload are rounded up to this, so that what follows starts on a cache line of its own. */
+/* Parts of a payload start at multiples of this: a cache line. */
 #define MZ_CODEC_ALIGN 64u
 
 static inline uint64_t mz_codec_align(uint64_t bytes)

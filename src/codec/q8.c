@@ -3,9 +3,9 @@
  * The codec "q8": f16 in 33/64 of its bytes.
  *
  * KV caches tolerate 8 bits per element if the scale is local: each group of 32 channels of one
- * token has its own. The format of a group, why repeated cycles do not drift and the bound of the
- * error (half a scale per element, at most max|x| / 2 / 99.6 of its group) are in kernels/q8.h; here
- * is only how groups lie in the payload:
+ * token has its own. The error is at most half a scale: max|x| / 199 of the group, or 2^-23 where
+ * all is tiny. The format of a group, and why repeated cycles do not drift, are in kernels/q8.h;
+ * here is only how groups lie in the payload:
  *
  *     codes  [rows][row_bytes / 64] u8, zeros up to a multiple of 64 bytes
  *     q      [rows][row_bytes / 2] i8
@@ -41,7 +41,8 @@ static size_t bound(const mz_codec_shape *shape)
     return sizeof(mz_codec_header) + payload_size(group_count(shape));
 }
 
-static mz_status encode(const mz_codec_shape *shape, const void *source, void *target, size_t *bytes)
+static mz_status encode(const mz_codec_shape *shape, const void *source, void *target,
+                        size_t *bytes)
 {
     if (!takes(shape)) {
         return MZ_E_UNSUPPORTED;

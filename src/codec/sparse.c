@@ -58,7 +58,8 @@ static size_t bound(const mz_codec_shape *shape)
     return sizeof(mz_codec_header) + at.bitmap_bytes + at.total_bytes;
 }
 
-static mz_status encode(const mz_codec_shape *shape, const void *source, void *target, size_t *bytes)
+static mz_status encode(const mz_codec_shape *shape, const void *source, void *target,
+                        size_t *bytes)
 {
     if (!takes(shape)) {
         return MZ_E_UNSUPPORTED;

@@ -4,8 +4,8 @@
  *
  * One binary runs on every machine of its architecture, so the choice is made at run time: the
  * widest variant whose instructions both the processor and the operating system support
- * (__builtin_cpu_supports looks at CPUID and XGETBV). It is made once and never changes, so that all
- * threads use one table. The variants give equal bytes, so the choice shows in speed only.
+ * (__builtin_cpu_supports looks at CPUID and XGETBV). It is made once and never changes, so that
+ * all threads use one table. The variants give equal bytes, so the choice shows in speed only.
  */
 #include "kernels/kernels.h"
 

@@ -140,7 +140,8 @@ static void test_forgeries(void **unused)
         guarded packed = encode_sample(of, &bytes), target = target_for(of);
         uint8_t *first = packed.data + HEADER;
         uint8_t kept = *first;
-        *first = strcmp(of->name, "q8") == 0 ? 126 : 7; /* code too large; a block that isn't there */
+        /* A code that is too large; a block that isn't there. */
+        *first = strcmp(of->name, "q8") == 0 ? 126 : 7;
         seal(packed.data, bytes);
         expect_corrupt(of, &of->shape, packed.data, bytes, &target);
         *first = kept | 8; /* q8: another value, which is fine; sparse: bit behind the last block */

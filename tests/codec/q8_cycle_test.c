@@ -24,7 +24,8 @@ static void test_ten_cycles_equal_one(void **unused)
     uint64_t state = 5;
     for (int round = 0; round < 50; round++) {
         guarded data = guarded_new(TOTAL), once = guarded_new(TOTAL);
-        guarded first = guarded_new(codec->bound(&shape)), other = guarded_new(codec->bound(&shape));
+        guarded first = guarded_new(codec->bound(&shape));
+        guarded other = guarded_new(codec->bound(&shape));
         size_t bytes = 0, other_bytes = 0;
         fill_groups((uint16_t *)(void *)data.data, ROWS * 3, &state);
         assert_int_equal(codec->encode(&shape, data.data, first.data, &bytes), MZ_OK);

@@ -38,6 +38,12 @@ static inline __m256 scales_from_codes(__m256i code)
                                                 _mm256_set1_epi32(MZ_Q8_SCALE_BASE)));
 }
 
+static inline __m256i add_if_exceeded(__m256i code, __m256i fraction, int limit)
+{
+    /* A comparison that holds is -1. */
+    return _mm256_sub_epi32(code, _mm256_cmpgt_epi32(fraction, _mm256_set1_epi32(limit)));
+}
+
 /* Eight codes from eight maxima (f16), and 1 / scale. */
 static inline void derive_scales(const uint16_t *maxima, uint8_t *codes, float *inverses)
 {
@@ -46,14 +52,14 @@ static inline void derive_scales(const uint16_t *maxima, uint8_t *codes, float *
     __m256i fraction = _mm256_and_si256(bits, _mm256_set1_epi32(0x7fffff));
     __m256i code = _mm256_slli_epi32(_mm256_srli_epi32(bits, 23), 2);
     code = _mm256_sub_epi32(code, _mm256_set1_epi32(MZ_Q8_CODE_BIAS));
-    /* A comparison that holds is -1. */
-    code = _mm256_sub_epi32(code, _mm256_cmpgt_epi32(fraction, _mm256_set1_epi32(MZ_Q8_FRACTION_1)));
-    code = _mm256_sub_epi32(code, _mm256_cmpgt_epi32(fraction, _mm256_set1_epi32(MZ_Q8_FRACTION_2)));
-    code = _mm256_sub_epi32(code, _mm256_cmpgt_epi32(fraction, _mm256_set1_epi32(MZ_Q8_FRACTION_3)));
-    code = _mm256_sub_epi32(code, _mm256_cmpgt_epi32(fraction, _mm256_set1_epi32(MZ_Q8_FRACTION_4)));
+    code = add_if_exceeded(code, fraction, MZ_Q8_FRACTION_1);
+    code = add_if_exceeded(code, fraction, MZ_Q8_FRACTION_2);
+    code = add_if_exceeded(code, fraction, MZ_Q8_FRACTION_3);
+    code = add_if_exceeded(code, fraction, MZ_Q8_FRACTION_4);
     code = _mm256_max_epi32(code, _mm256_setzero_si256());
     _mm256_storeu_ps(inverses, _mm256_div_ps(_mm256_set1_ps(1.0f), scales_from_codes(code)));
-    __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(code), _mm256_extracti128_si256(code, 1));
+    __m128i words =
+        _mm_packs_epi32(_mm256_castsi256_si128(code), _mm256_extracti128_si256(code, 1));
     _mm_storel_epi64((__m128i *)(void *)codes, _mm_packus_epi16(words, words));
 }
 
