@@ -132,7 +132,7 @@ static int create_and_unlink(const mz_os *os, const char *directory, mz_error *e
 /* Whether this errno of open(O_TMPFILE) means that the kernel or the file system lacks it. */
 static bool lacks_tmpfile(int sys_errno)
 {
-    /* Kernels before 3.11 see a directory opened for writing (EISDIR) or a missing file (ENOENT). */
+    /* Kernels before 3.11 see a directory to be written (EISDIR) or no file (ENOENT). */
     return sys_errno == EOPNOTSUPP || sys_errno == EISDIR || sys_errno == EINVAL ||
            sys_errno == ENOENT;
 }
@@ -218,7 +218,7 @@ static mz_status transfer_ended(const mz_file *file, const transfer *move, mz_er
     if (file->os->fstat(file->os->context, file->buffered_fd, &info) != 0) {
         return mz_error_set(error, MZ_E_IO, errno, "cannot stat the file; check its file system");
     }
-    /* A file that shrank since it was opened is cut off, one that we appended to is as long as now. */
+    /* A file that shrank since it was opened is cut off; one that we appended to has grown. */
     uint64_t now = (uint64_t)info.st_size;
     uint64_t end = now > file->bytes ? now : file->bytes;
     if (at >= end && move->offset < end && move->offset + move->bytes <= mz_page_ceil(end)) {
@@ -246,7 +246,8 @@ static mz_status transfer_failed(const transfer *move, int sys_errno, mz_error *
 static mz_status file_transfer(mz_file *file, transfer *move, mz_error *error)
 {
     if (move->offset > INT64_MAX || move->bytes > INT64_MAX - move->offset) {
-        return mz_error_set(error, MZ_E_INVALID, 0, "%llu bytes at offset %llu lie outside any file",
+        return mz_error_set(error, MZ_E_INVALID, 0,
+                            "%llu bytes at offset %llu lie outside any file",
                             (unsigned long long)move->bytes, (unsigned long long)move->offset);
     }
     while (move->done < move->bytes) {
@@ -309,8 +310,8 @@ mz_status mz_file_changed(mz_file *file, mz_error *error)
     }
     if ((uint64_t)info.st_size != file->bytes || mtime_of(&info) != file->mtime_ns) {
         return mz_error_set(error, MZ_E_CHANGED, 0,
-                            "the file changed after it was opened (it had %llu bytes, it has %llu); "
-                            "load the model again",
+                            "the file changed after it was opened (it had %llu bytes, it has "
+                            "%llu); load the model again",
                             (unsigned long long)file->bytes, (unsigned long long)info.st_size);
     }
     return MZ_OK;

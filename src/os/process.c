@@ -97,7 +97,7 @@ static const char *parse_mapping(const char *line, mz_mapping *mapping)
         return NULL;
     }
     mapping->device = (uint64_t)makedev(device_major, device_minor);
-    /* The kernel pads with spaces; a file's path is absolute, so its own spaces come after a '/'. */
+    /* The kernel pads with spaces; a file's path begins with '/', so its own spaces come later. */
     return line + used + strspn(line + used, " ");
 }
 

@@ -54,7 +54,7 @@ typedef struct mz_fault_os {
 /* The real table with counting and no rule. */
 void mz_fault_os_init(mz_fault_os *fault);
 
-/* Let `times` calls of `kind` fail with `sys_errno`, beginning with the nth from now (1: the next). */
+/* Let `times` calls of `kind` fail with `sys_errno`, from the nth from now on (1: the next). */
 void mz_fault_os_fail(mz_fault_os *fault, mz_fault_kind kind, uint64_t nth, uint64_t times,
                       int sys_errno);
 

@@ -121,7 +121,8 @@ static void test_version_1(void **state)
 {
     fixture *f = *state;
     add_file(f, "proc/meminfo", MEMINFO);
-    add_file(f, "proc/self/cgroup", "5:cpu,cpuacct:/x\n4:hugetlb,memory:/job\n1:name=memory:/y\n0::/\n");
+    add_file(f, "proc/self/cgroup",
+             "5:cpu,cpuacct:/x\n4:hugetlb,memory:/job\n1:name=memory:/y\n0::/\n");
     add_file(f, "sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
     add_file(f, "sys/fs/cgroup/memory/memory.usage_in_bytes", "3221225472\n");
     assert_memory(f, 16 * GIB, 12 * GIB);

@@ -121,14 +121,16 @@ static void test_pss_follows_memory(void **state)
     uint64_t after = 0;
     uint64_t by_pid = 0;
     size_t bytes = 32 * MIB;
-    assert_int_equal(mz_process_pss(0, &before, &f->error), MZ_OK);
     char *address = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     assert_true(address != MAP_FAILED);
     memset(address, 1, bytes);
+    assert_int_equal(mz_process_pss(0, &before, &f->error), MZ_OK);
+    /* Measured on the way out: a sanitizer's shadow of the range grows at the first write. */
+    assert_int_equal(madvise(address, bytes, MADV_DONTNEED), 0);
     assert_int_equal(mz_process_pss(0, &after, &f->error), MZ_OK);
-    assert_in_range(after - before, bytes - MIB, bytes + MIB);
+    assert_in_range(before - after, bytes - MIB, bytes + MIB);
     assert_int_equal(mz_process_pss(getpid(), &by_pid, &f->error), MZ_OK);
-    assert_in_range(by_pid, after - MIB, after + MIB);
+    assert_in_range(by_pid, after > MIB ? after - MIB : 0, after + MIB);
     munmap(address, bytes);
 }
 
