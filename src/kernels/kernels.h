@@ -40,7 +40,7 @@ const mz_kernels *mz_kernels_get(void);
 /* The table of that name; NULL if there is none or the processor lacks the instructions. */
 const mz_kernels *mz_kernels_variant(const char *name);
 
-/* The tables themselves, for dispatch.c; others use mz_kernels_variant, which asks the processor. */
+/* The tables themselves, for dispatch.c; others use mz_kernels_variant, which asks the CPU. */
 extern const mz_kernels mz_kernels_generic;
 #if defined(__x86_64__)
 extern const mz_kernels mz_kernels_avx2;

@@ -10,11 +10,11 @@
  *
  * Repeated cycles don't drift: encode(decode(encode(x))) == encode(x), because
  * 1. q * scale = (q * {4,5,6,7}) * 2^(e-2). |q * 7| <= 868 < 2^10 has at most 10 significant bits
- *    (f16 keeps 11) and 2^(e-2) >= 2^-24, f16's smallest step, so decoding is exact. The largest
+ *    (f16 keeps 11) and 2^(e-2) >= 2^-24, f16's least step, so decoding is exact. The largest
  *    results, 124 * 512 and round(65504 / 640) * 640 = 65280, are below 65504, so finite.
- * 2. The scale is found again. It was minimal, so max|x| > 124.5 * (the next smaller scale) =
+ * 2. The scale is found again. It was minimal, so max|x| > 124.5 * (next smaller scale) =
  *    124.5 * scale / r with r one of 5/4, 6/5, 7/6, 8/7. Hence max|x| / scale > 124.5 / r = 99.6,
- *    103.75, 106.71, 108.94: their fractions are all >= 0.5, so qmax rounds up to at least 100, 104,
+ *    103.75, 106.71, 108.94: their fractions are all >= 0.5, so qmax is at least 100, 104,
  *    107, 109, and qmax * r >= 125, 124.8, 124.83, 124.57 is above 124.5 again: the smaller scale
  *    still does not fit. (At code 0 there is no smaller one.)
  * 3. With the same scale, (q * scale) / scale is q.
