@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Entry points of the plug-in: what ggml looks up after dlopen, and what hosts look up after that.
+ *
+ * The plug-in has one static state. That is inherent in the interface: ggml_backend_init takes no
+ * context, the registry entry that it returns lives as long as the process, and the function behind
+ * MZ_PLUGIN_POOL_PROC takes no argument. It is written once, under a lock, before its address is
+ * given away, and reached from everywhere else through the contexts of device, buffers and types.
+ *
+ * Whatever fails here is said in one sentence and answered by NULL: the host goes on without us.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "plugin/plugin.h"
+
+#define PLUGIN_EXPORT __attribute__((visibility("default")))
+
+PLUGIN_EXPORT ggml_backend_reg_t ggml_backend_init(void);
+PLUGIN_EXPORT int ggml_backend_score(void);
+
+/* See above. `ready` is guarded by start_lock and set last. */
+static struct {
+    pthread_mutex_t start_lock;
+    bool ready;
+    mz_plugin plugin;
+} state = {.start_lock = PTHREAD_MUTEX_INITIALIZER};
+
+static mz_pool *plugin_pool(void)
+{
+    return state.plugin.pool;
+}
+
+static const char *registry_get_name(ggml_backend_reg_t reg)
+{
+    (void)reg;
+    return "MZ";
+}
+
+static size_t registry_get_device_count(ggml_backend_reg_t reg)
+{
+    (void)reg;
+    return 1;
+}
+
+static ggml_backend_dev_t registry_get_device(ggml_backend_reg_t reg, size_t index)
+{
+    mz_plugin *plugin = reg->context;
+    return index == 0 ? &plugin->device : NULL;
+}
+
+static void *registry_get_proc_address(ggml_backend_reg_t reg, const char *name)
+{
+    (void)reg;
+    if (strcmp(name, "ggml_backend_set_n_threads") == 0) {
+        ggml_backend_set_n_threads_t function = mz_backend_set_threads;
+        return (void *)function;
+    }
+    if (strcmp(name, "ggml_backend_set_abort_callback") == 0) {
+        ggml_backend_set_abort_callback_t function = mz_backend_set_abort_callback;
+        return (void *)function;
+    }
+    if (strcmp(name, MZ_PLUGIN_POOL_PROC) == 0) {
+        mz_plugin_pool_fn function = plugin_pool;
+        return (void *)function;
+    }
+    return NULL;
+}
+
+static mz_log_level log_level_from_env(void)
+{
+    static const char *const names[] = {"error", "warn", "info", "debug"};
+    const char *text = getenv("MZCACHE_LOG");
+    for (int i = 0; text != NULL && i < 4; i++) {
+        if (strcmp(text, names[i]) == 0) {
+            return (mz_log_level)i;
+        }
+    }
+    return MZ_LOG_WARN;
+}
+
+/* A number of threads; 0 (the default) for anything that is none. */
+static int threads_from_env(const mz_log_sink *log)
+{
+    const char *text = getenv("MZCACHE_RESTORE_THREADS");
+    if (text == NULL || *text == '\0') {
+        return 0;
+    }
+    char *end = NULL;
+    long value = strtol(text, &end, 10);
+    if (*end != '\0' || value < 0 || value > 256) {
+        mz_log(log, MZ_LOG_WARN, "MZCACHE_RESTORE_THREADS=%s is no number from 0 to 256; ignored",
+               text);
+        return 0;
+    }
+    return (int)value;
+}
+
+static mz_status create_pool(mz_plugin *plugin, mz_error *error)
+{
+    const char *guard = getenv("MZCACHE_GUARD");
+    mz_pool_options options = {
+        .os = plugin->os,
+        .codec = getenv("MZCACHE_CODEC"),
+        .store_dir = getenv("MZCACHE_STORE"),
+        .restore_threads = threads_from_env(&plugin->log),
+        .guard = guard != NULL && strcmp(guard, "1") == 0,
+        .log = plugin->log,
+    };
+    return mz_pool_create(&options, &plugin->pool, error);
+}
+
+/* Offer the pool to other processes (socket, metrics). A failure costs only that. */
+static void start_control(mz_plugin *plugin)
+{
+    (void)plugin;
+}
+
+static mz_status start_plugin(mz_plugin *plugin, const mz_host *host, mz_error *error)
+{
+    plugin->host = *host;
+    plugin->os = mz_os_linux();
+    mz_status status = create_pool(plugin, error);
+    if (status != MZ_OK) {
+        return status;
+    }
+    pthread_mutex_init(&plugin->lock, NULL);
+    plugin->reg = (struct ggml_backend_reg){
+        .api_version = host->api,
+        .iface =
+            {
+                .get_name = registry_get_name,
+                .get_device_count = registry_get_device_count,
+                .get_device = registry_get_device,
+                .get_proc_address = registry_get_proc_address,
+            },
+        .context = plugin,
+    };
+    mz_device_init(plugin);
+    start_control(plugin);
+    return MZ_OK;
+}
+
+ggml_backend_reg_t ggml_backend_init(void)
+{
+    mz_error error = MZ_ERROR_INIT;
+    mz_host host;
+    mz_log_sink log = mz_log_stderr(log_level_from_env());
+    ggml_backend_reg_t reg = NULL;
+    mz_status status = mz_host_resolve(&host, __builtin_return_address(0), &error);
+    pthread_mutex_lock(&state.start_lock);
+    if (status == MZ_OK && !state.ready) {
+        state.plugin.log = log;
+        status = start_plugin(&state.plugin, &host, &error);
+        state.ready = status == MZ_OK;
+    } else if (status == MZ_OK && state.plugin.host.ggml_version != host.ggml_version) {
+        /* Two copies of ggml in one process share this library, but one pool serves one host. */
+        status = mz_error_set(&error, MZ_E_HOST, 0,
+                              "another copy of ggml in this process uses it already");
+    }
+    if (status == MZ_OK) {
+        reg = &state.plugin.reg;
+    }
+    pthread_mutex_unlock(&state.start_lock);
+    if (status != MZ_OK) {
+        mz_log(&log, MZ_LOG_ERROR, "not loaded, the host goes on without it: %s", error.text);
+    }
+    return reg;
+}
+
+/* Any positive number: "works on this machine". Asked only of several variants of one backend. */
+int ggml_backend_score(void)
+{
+    return 1;
+}

@@ -1,0 +1,458 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Weights as units.
+ *
+ * Mapped files. The host maps the model file and hands us the range. Its mapping is not where our
+ * weights live: a tied embedding is read there by the host's own CPU backend while our copy is
+ * evicted, and pages of a file are shared by neighbouring layers. Instead each layer gets a region
+ * of its own in a reservation, starting at a 2 MB boundary (so huge pages work), and tensors are
+ * moved there when the host initializes them. Inside a region a file's bytes keep their order, and
+ * an address is congruent to its file offset modulo the page: the pool reads whole pages of the
+ * file straight into place. Loading reads nothing; the first use of a layer does.
+ *
+ * Plain arenas (tensors set by the host, as with --no-mmap): tensors stand where they are, page
+ * aligned; the tensors of a layer become units without a source.
+ *
+ * Order: layer n = "blk.n.*". The output matrix (and the embedding it may be tied to) is used last
+ * and comes behind all layers; small tensors without a layer (rope_freqs) are used by the first.
+ */
+#include "plugin/weights.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "os/direct_io.h"
+#include "os/process.h"
+
+/* Runs of a file closer than this become one span: reading the gap is cheaper than another read. */
+#define MERGE_GAP_BYTES (64u << 10)
+
+/* Layer number that stands for "behind all layers" until their count is known. */
+#define LAYER_TAIL UINT32_MAX
+
+/* A tensor of the file inside the host's range. */
+typedef struct map_entry {
+    uint64_t file_offset;
+    uint64_t bytes;
+    uint8_t *address; /* in the reservation */
+    uint32_t layer;
+    uint32_t group; /* entries of one region have the same group */
+    bool used;      /* the host placed a tensor here */
+} map_entry;
+
+struct mz_weight_map {
+    map_entry *entries; /* ordered by (group, file_offset) */
+    size_t count;
+    uint64_t file_offset; /* of arena->base */
+    int32_t source;
+    bool dirty; /* an entry became used since the last seal */
+};
+
+/* Layer of a weight by its name. `*is_block` tells whether it belongs to a numbered layer. */
+static uint32_t layer_of_name(const char *name, bool *is_block)
+{
+    unsigned layer = 0;
+    *is_block = sscanf(name, "blk.%u.", &layer) == 1 && layer < LAYER_TAIL;
+    if (*is_block) {
+        return layer;
+    }
+    bool is_last = strncmp(name, "output", 6) == 0 || strncmp(name, "token_embd", 10) == 0;
+    return is_last ? LAYER_TAIL : 0;
+}
+
+static int compare_entries(const void *a, const void *b)
+{
+    const map_entry *x = a;
+    const map_entry *y = b;
+    if (x->group != y->group) {
+        return x->group < y->group ? -1 : 1;
+    }
+    return x->file_offset < y->file_offset ? -1 : x->file_offset > y->file_offset;
+}
+
+/* Take the file's table of tensors, as far as they lie in [first, first + bytes) of the file. */
+static mz_status read_table(mz_weight_map *map, const mz_host *host,
+                            const struct gguf_context *gguf, uint64_t bytes, mz_error *error)
+{
+    int64_t count = host->gguf_get_n_tensors(gguf);
+    uint64_t data = host->gguf_get_data_offset(gguf);
+    uint32_t layers = 0;
+    map->entries = calloc(count > 0 ? (size_t)count : 1, sizeof *map->entries);
+    if (map->entries == NULL) {
+        return mz_error_set(error, MZ_E_NOMEM, 0, "no memory for the table of %lld tensors",
+                            (long long)count);
+    }
+    for (int64_t i = 0; i < count; i++) {
+        map_entry *entry = &map->entries[map->count];
+        bool is_block = false;
+        entry->file_offset = data + host->gguf_get_tensor_offset(gguf, i);
+        entry->bytes = host->gguf_get_tensor_size(gguf, i);
+        entry->layer = layer_of_name(host->gguf_get_tensor_name(gguf, i), &is_block);
+        /* Tensors without a layer that are used first get a region of their own, before layer 0's. */
+        entry->group = is_block ? entry->layer + 1 : entry->layer;
+        if (is_block && entry->layer >= layers) {
+            layers = entry->layer + 1;
+        }
+        if (entry->file_offset >= map->file_offset && entry->bytes > 0 &&
+            entry->file_offset + entry->bytes <= map->file_offset + bytes) {
+            map->count++;
+        }
+    }
+    for (size_t i = 0; i < map->count; i++) {
+        if (map->entries[i].layer == LAYER_TAIL) {
+            map->entries[i].layer = layers;
+        }
+    }
+    qsort(map->entries, map->count, sizeof *map->entries, compare_entries);
+    return MZ_OK;
+}
+
+static uint64_t huge_ceil(uint64_t value)
+{
+    return (value + MZ_HUGE_BYTES - 1) & ~(uint64_t)(MZ_HUGE_BYTES - 1);
+}
+
+/*
+ * Give each entry its place, as an offset in the reservation; returns the reservation's size.
+ * Entries that are close in the file keep their distance; others start at the next page.
+ */
+static uint64_t place_entries(mz_weight_map *map, uint8_t *memory)
+{
+    uint64_t end = 0;      /* of what is placed, in the reservation */
+    uint64_t file_end = 0; /* of the last entry, in the file */
+    for (size_t i = 0; i < map->count; i++) {
+        map_entry *entry = &map->entries[i];
+        bool same_region = i > 0 && entry[-1].group == entry->group;
+        uint64_t place = 0;
+        if (same_region && entry->file_offset >= file_end &&
+            entry->file_offset - file_end < MERGE_GAP_BYTES) {
+            place = end + (entry->file_offset - file_end);
+        } else {
+            place = same_region ? mz_page_ceil(end) : huge_ceil(end);
+            place += entry->file_offset % MZ_PAGE_BYTES;
+        }
+        end = place + entry->bytes;
+        file_end = entry->file_offset + entry->bytes;
+        entry->address = memory + place;
+    }
+    return mz_page_ceil(end);
+}
+
+/*
+ * Whether the path still names the file that the host mapped: a model may have been replaced by
+ * rename since. Compared by content, because device numbers in /proc/self/maps and stat differ on
+ * some file systems.
+ */
+static mz_status check_same_file(const mz_arena *arena, const char *path, uint64_t file_offset,
+                                 mz_error *error)
+{
+    mz_file file;
+    uint8_t page[MZ_PAGE_BYTES];
+    mz_status status = mz_file_open(&file, arena->plugin->os, path, error);
+    if (status != MZ_OK) {
+        return status;
+    }
+    uint64_t take = arena->bytes < sizeof page ? arena->bytes : sizeof page;
+    uint64_t last = arena->bytes - take;
+    status = mz_file_read_buffered(&file, page, take, file_offset, error);
+    if (status == MZ_OK && memcmp(page, arena->base, take) == 0) {
+        status = mz_file_read_buffered(&file, page, take, file_offset + last, error);
+    } else if (status == MZ_OK) {
+        status =
+            mz_error_set(error, MZ_E_NOTFOUND, 0, "%s is another file than the one mapped", path);
+    }
+    if (status == MZ_OK && memcmp(page, arena->base + last, take) != 0) {
+        status =
+            mz_error_set(error, MZ_E_NOTFOUND, 0, "%s is another file than the one mapped", path);
+    }
+    mz_file_close(&file);
+    return status;
+}
+
+/* Plan a map for the file at `path` and reserve its memory. */
+static mz_status build_map(mz_arena *arena, mz_weight_map *map, const char *path, mz_error *error)
+{
+    const mz_host *host = &arena->plugin->host;
+    mz_status status = check_same_file(arena, path, map->file_offset, error);
+    if (status != MZ_OK) {
+        return status;
+    }
+    struct gguf_context *gguf =
+        host->gguf_init_from_file(path, (struct gguf_init_params){.no_alloc = true, .ctx = NULL});
+    if (gguf == NULL) {
+        return mz_error_set(error, MZ_E_CORRUPT, 0, "%s can't be read as GGUF", path);
+    }
+    status = read_table(map, host, gguf, arena->bytes, error);
+    host->gguf_free(gguf);
+    if (status != MZ_OK) {
+        return status;
+    }
+    if (map->count == 0) {
+        return mz_error_set(error, MZ_E_NOTFOUND, 0, "no tensor of %s lies in the mapped range",
+                            path);
+    }
+    status = mz_pool_add_source(arena->plugin->pool, path, &map->source, error);
+    if (status != MZ_OK) {
+        return status;
+    }
+    void *memory = NULL;
+    uint64_t bytes = place_entries(map, NULL);
+    status = mz_memory_reserve(arena->plugin->os, bytes, MZ_HUGE_BYTES, &memory, error);
+    if (status == MZ_OK) {
+        arena->memory = memory;
+        arena->memory_bytes = bytes;
+        place_entries(map, memory);
+    }
+    return status;
+}
+
+mz_status mz_weights_map(mz_arena *arena, mz_error *error)
+{
+    mz_mapping mapping;
+    mz_status status = mz_process_find_mapping(arena->base, &mapping, error);
+    if (status != MZ_OK) {
+        return status;
+    }
+    mz_weight_map *map = calloc(1, sizeof *map);
+    if (map == NULL) {
+        return mz_error_set(error, MZ_E_NOMEM, 0, "no memory for a map of weights");
+    }
+    map->file_offset = mapping.file_offset + ((uint64_t)(uintptr_t)arena->base - mapping.start);
+    arena->map = map;
+    status = build_map(arena, map, mapping.path, error);
+    if (status != MZ_OK) {
+        mz_weights_unmap(arena);
+    }
+    return status;
+}
+
+void mz_weights_unmap(mz_arena *arena)
+{
+    if (arena->map != NULL) {
+        free(arena->map->entries);
+        free(arena->map);
+        arena->map = NULL;
+    }
+}
+
+/* The entry that holds [file_offset, file_offset + bytes); entries are few, and load is rare. */
+static map_entry *find_entry(mz_weight_map *map, uint64_t file_offset, uint64_t bytes)
+{
+    for (size_t i = 0; i < map->count; i++) {
+        map_entry *entry = &map->entries[i];
+        if (file_offset >= entry->file_offset &&
+            file_offset + bytes <= entry->file_offset + entry->bytes) {
+            return entry;
+        }
+    }
+    return NULL;
+}
+
+bool mz_weights_redirect(mz_arena *arena, struct ggml_tensor *tensor)
+{
+    mz_weight_map *map = arena->map;
+    const uint8_t *address = tensor->data;
+    if (address < arena->base || address >= arena->base + arena->bytes) {
+        return false;
+    }
+    uint64_t file_offset = map->file_offset + (uint64_t)(address - arena->base);
+    map_entry *entry = find_entry(map, file_offset, arena->plugin->host.ggml_nbytes(tensor));
+    if (entry == NULL) {
+        return false;
+    }
+    tensor->data = entry->address + (file_offset - entry->file_offset);
+    if (!entry->used) {
+        entry->used = true;
+        map->dirty = true;
+    }
+    return true;
+}
+
+/* Unit under construction: flushed when it is full or the layer ends. */
+typedef struct unit_builder {
+    mz_pool *pool;
+    mz_unit_desc desc;
+} unit_builder;
+
+static mz_status builder_flush(unit_builder *builder, mz_error *error)
+{
+    mz_status status = MZ_OK;
+    if (builder->desc.span_count > 0) {
+        status = mz_pool_add_unit(builder->pool, &builder->desc, error);
+        builder->desc.span_count = 0;
+    }
+    return status;
+}
+
+/* Add a page-aligned range of a layer; joined to the last span if the pages in between are few. */
+static mz_status builder_add(unit_builder *builder, uint32_t layer, const mz_span *span,
+                             uint64_t gap, mz_error *error)
+{
+    mz_unit_desc *desc = &builder->desc;
+    if (desc->span_count > 0 && desc->layer == layer) {
+        mz_span *last = &desc->spans[desc->span_count - 1];
+        uint8_t *last_end = last->address + last->bytes;
+        bool joins = span->address <= last_end ? span->address >= last->address
+                                               : (uint64_t)(span->address - last_end) < gap;
+        bool same_run = span->source < 0 || span->file_offset - last->file_offset ==
+                                                (uint64_t)(span->address - last->address);
+        if (joins && same_run) {
+            uint8_t *end = span->address + span->bytes;
+            last->bytes = (uint64_t)((end > last_end ? end : last_end) - last->address);
+            return MZ_OK;
+        }
+    }
+    if (desc->span_count == MZ_UNIT_SPANS || (desc->span_count > 0 && desc->layer != layer)) {
+        mz_status status = builder_flush(builder, error);
+        if (status != MZ_OK) {
+            return status;
+        }
+    }
+    desc->layer = layer;
+    desc->spans[desc->span_count++] = *span;
+    return MZ_OK;
+}
+
+/*
+ * Give back the pages of the file that the host's mapping holds: they would count twice. The
+ * mapping stays valid and reads the same from the page cache. The host may have unmapped parts of
+ * it meanwhile, and what lies there now is not ours to touch: so each part is looked up again.
+ */
+static void drop_host_pages(const mz_arena *arena)
+{
+    const uint8_t *at = arena->base;
+    const uint8_t *end = arena->base + arena->bytes;
+    mz_mapping mapping;
+    mz_error ignored = MZ_ERROR_INIT;
+    while (at < end && mz_process_find_mapping(at, &mapping, &ignored) == MZ_OK) {
+        uint64_t offset = mapping.file_offset + ((uint64_t)(uintptr_t)at - mapping.start);
+        if (offset != arena->map->file_offset + (uint64_t)(at - arena->base)) {
+            return;
+        }
+        uint64_t left = (uint64_t)(end - at);
+        uint64_t here = mapping.end - (uint64_t)(uintptr_t)at;
+        uint64_t bytes = here < left ? here : left;
+        uint64_t first = mz_page_floor((uint64_t)(uintptr_t)at);
+        uint64_t last = mz_page_floor((uint64_t)(uintptr_t)at + bytes);
+        if (last > first) {
+            arena->plugin->os->madvise(arena->plugin->os->context, (void *)(uintptr_t)first,
+                                       last - first, MADV_DONTNEED);
+        }
+        at += bytes;
+    }
+}
+
+mz_status mz_weights_seal_mapped(mz_arena *arena, mz_error *error)
+{
+    mz_weight_map *map = arena->map;
+    if (!map->dirty) {
+        return MZ_OK;
+    }
+    /* A tensor may arrive after a seal (a loader that looks at others first): all is stored, so
+     * forgetting the units and dropping their pages loses nothing. */
+    mz_pool_remove_range(arena->plugin->pool, arena->memory, arena->memory_bytes);
+    mz_status status = mz_memory_drop(arena->plugin->os, arena->memory, arena->memory_bytes, error);
+    unit_builder builder = {.pool = arena->plugin->pool,
+                            .desc = {.tag = MZ_TAG_WEIGHTS, .stored = true}};
+    uint32_t group = 0;
+    for (size_t i = 0; i < map->count && status == MZ_OK; i++) {
+        const map_entry *entry = &map->entries[i];
+        if (!entry->used) {
+            continue;
+        }
+        if (entry->group != group) {
+            group = entry->group;
+            status = builder_flush(&builder, error);
+        }
+        uint64_t before = entry->file_offset % MZ_PAGE_BYTES;
+        mz_span span = {.address = entry->address - before,
+                        .bytes = mz_page_ceil(before + entry->bytes),
+                        .source = map->source,
+                        .file_offset = entry->file_offset - before};
+        if (status == MZ_OK) {
+            status = builder_add(&builder, entry->layer, &span, MERGE_GAP_BYTES, error);
+        }
+    }
+    if (status == MZ_OK) {
+        status = builder_flush(&builder, error);
+    }
+    if (status == MZ_OK) {
+        map->dirty = false;
+        drop_host_pages(arena);
+    }
+    return status;
+}
+
+bool mz_weights_describe(const mz_arena *arena, const struct ggml_tensor *tensor, mz_record *record)
+{
+    (void)arena;
+    bool is_block = false;
+    *record = (mz_record){.kind = MZ_RECORD_WEIGHT};
+    record->layer = layer_of_name(tensor->name, &is_block);
+    record->seen = is_block; /* other names mean weights only in a buffer that is marked so */
+    return tensor->name[0] != '\0';
+}
+
+static int compare_records(const void *a, const void *b)
+{
+    const mz_record *x = *(const mz_record *const *)a;
+    const mz_record *y = *(const mz_record *const *)b;
+    if (x->layer != y->layer) {
+        return x->layer < y->layer ? -1 : 1;
+    }
+    return x->address < y->address ? -1 : x->address > y->address;
+}
+
+/* Collect the weights that can be registered now, ordered by layer and address. */
+static mz_record **collect_weights(mz_arena *arena, size_t *count)
+{
+    bool all = arena->buffer->usage == GGML_BACKEND_BUFFER_USAGE_WEIGHTS;
+    mz_record **list = malloc((arena->record_count + 1) * sizeof *list);
+    *count = 0;
+    for (size_t i = 0; list != NULL && i < arena->record_count; i++) {
+        mz_record *record = &arena->records[i];
+        if (record->kind == MZ_RECORD_WEIGHT && !record->sealed && (all || record->seen)) {
+            list[(*count)++] = record;
+        }
+    }
+    if (*count > 0) {
+        qsort(list, *count, sizeof(mz_record *), compare_records);
+    }
+    return list;
+}
+
+mz_status mz_weights_seal_plain(mz_arena *arena, mz_error *error)
+{
+    size_t count = 0;
+    mz_record **list = collect_weights(arena, &count);
+    if (list == NULL) {
+        return mz_error_set(error, MZ_E_NOMEM, 0, "no memory to register weights");
+    }
+    mz_pool *pool = arena->plugin->pool;
+    mz_status status = MZ_OK;
+    unit_builder builder = {.pool = pool, .desc = {.tag = MZ_TAG_WEIGHTS}};
+    uint32_t layers = 0;
+    for (size_t i = 0; i < count && status == MZ_OK; i++) {
+        layers = list[i]->layer != LAYER_TAIL ? list[i]->layer + 1 : layers;
+        mz_span span = {
+            .address = list[i]->address, .bytes = mz_page_ceil(list[i]->bytes), .source = -1};
+        uint32_t layer = list[i]->layer != LAYER_TAIL ? list[i]->layer : layers;
+        status = builder_add(&builder, layer, &span, 1, error);
+    }
+    if (status == MZ_OK) {
+        status = builder_flush(&builder, error);
+    }
+    if (status == MZ_OK && count > 0) {
+        mz_pool_step_begin(pool);
+        for (size_t i = 0; i < count; i++) {
+            mz_pool_wrote(pool, list[i]->address, mz_page_ceil(list[i]->bytes));
+            list[i]->sealed = true;
+        }
+        mz_pool_step_end(pool);
+        arena->unsealed_count -= count;
+    }
+    free(list);
+    return status;
+}
