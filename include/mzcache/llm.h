@@ -108,6 +108,9 @@ MZ_API const float *mz_llm_logits(const mz_llm *llm, size_t *vocabulary);
 MZ_API long mz_llm_chat_format(const mz_llm *llm, const char *role, const char *text, char *out,
                                size_t capacity);
 
+/* Where the plug-in of this library lies: beside it, else its bare name, which the loader looks up. */
+MZ_API void mz_llm_plugin_path(char *path, size_t capacity);
+
 /* What engine this library runs on, and whether the plug-in loads into it. */
 typedef struct mz_llm_engine {
     char version[32];      /* ggml's version, such as "0.25.3" */

@@ -126,6 +126,11 @@ mz_status mz_engine_load_plugin(const mz_llm_options *options, ggml_backend_reg_
     return MZ_OK;
 }
 
+void mz_llm_plugin_path(char *path, size_t capacity)
+{
+    mz_engine_find_plugin(NULL, path, capacity);
+}
+
 void mz_llm_engine_probe(const char *plugin_path, mz_llm_engine *engine)
 {
     memset(engine, 0, sizeof *engine);

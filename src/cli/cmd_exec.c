@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * mzcache exec: start any program that uses llama.cpp, with mzCache in it.
+ *
+ * ggml loads the backend that GGML_BACKEND_PATH names, so one variable is all that an unmodified
+ * host needs. The plug-in takes its own options from MZCACHE_*. This process becomes the host: its
+ * signals, exit code and terminal are those of the host.
+ */
+#include <errno.h>
+#include <getopt.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "cli/options.h"
+#include "mzcache/llm.h"
+
+#define COMMAND "exec"
+
+static const char help[] =
+    "Usage: mzcache exec [OPTIONS] -- HOST [ARGUMENTS]\n\n"
+    "Start HOST (llama-server, llama-cli, a Python program ...) with the mzCache plug-in. Tell the\n"
+    "host to offload all layers (-ngl 99, n_gpu_layers=-1, gpuLayers: \"max\"): they go to the\n"
+    "elastic device, which computes on the CPU.\n\n"
+    "      --codec NAME         raw: exact, to flash (default); q8: 8 bit, compressed in memory\n"
+    "      --store DIR          where the store lies (~/.cache/mzcache)\n"
+    "      --restore-threads N  threads that restore (chosen by the library)\n"
+    "      --log LEVEL          error, warn (default), info, debug\n"
+    "      --guard              a stray access to evicted memory faults, to find bugs\n"
+    "      --plugin FILE        libggml-mzcache.so (the one beside this command)\n"
+    "\nExit codes: the host's; 1 no plug-in, 2 wrong use, 127 no such host.\n";
+
+enum { OPTION_LOG = MZ_CLI_OWN, OPTION_GUARD };
+
+typedef struct exec_options {
+    const char *codec, *store, *threads, *log, *plugin;
+    bool guard, wants_help;
+} exec_options;
+
+static bool is_one_of(const char *value, const char *const *choices)
+{
+    for (size_t i = 0; choices[i] != NULL; i++) {
+        if (strcmp(value, choices[i]) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool take_option(int option, const char *value, exec_options *options)
+{
+    static const char *const codecs[] = {"raw", "q8", NULL};
+    static const char *const levels[] = {"error", "warn", "info", "debug", NULL};
+    long number = 0;
+    switch (option) {
+    case 'h':
+        options->wants_help = true;
+        return true;
+    case MZ_CLI_CODEC:
+        options->codec = value;
+        return is_one_of(value, codecs) ||
+               mz_cli_wrong_use(COMMAND, "--codec can't be \"%s\"", value) == MZ_CLI_OK;
+    case MZ_CLI_STORE:
+        options->store = value;
+        return true;
+    case MZ_CLI_RESTORE_THREADS:
+        options->threads = value;
+        return mz_cli_parse_number(COMMAND, "--restore-threads", value, 1, &number);
+    case MZ_CLI_PLUGIN:
+        options->plugin = value;
+        return true;
+    case OPTION_LOG:
+        options->log = value;
+        return is_one_of(value, levels) ||
+               mz_cli_wrong_use(COMMAND, "--log can't be \"%s\"", value) == MZ_CLI_OK;
+    case OPTION_GUARD:
+        options->guard = true;
+        return true;
+    default:
+        fprintf(stderr, "See mzcache help %s.\n", COMMAND);
+        return false;
+    }
+}
+
+static bool parse_options(int argc, char **argv, exec_options *options)
+{
+    static const struct option table[] = {
+        {"help", no_argument, NULL, 'h'},
+        {"codec", required_argument, NULL, MZ_CLI_CODEC},
+        {"store", required_argument, NULL, MZ_CLI_STORE},
+        {"restore-threads", required_argument, NULL, MZ_CLI_RESTORE_THREADS},
+        {"log", required_argument, NULL, OPTION_LOG},
+        {"guard", no_argument, NULL, OPTION_GUARD},
+        {"plugin", required_argument, NULL, MZ_CLI_PLUGIN},
+        {NULL, 0, NULL, 0}};
+    memset(options, 0, sizeof *options);
+    int option;
+    /* "+": options behind the host's name are the host's. */
+    while ((option = getopt_long(argc, argv, "+h", table, NULL)) != -1) {
+        if (!take_option(option, optarg, options)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void set_if(const char *name, const char *value)
+{
+    if (value != NULL) {
+        setenv(name, value, 1);
+    }
+}
+
+/* A host may change its directory before it loads, so the path must be absolute. */
+static bool set_plugin(const exec_options *options)
+{
+    char found[PATH_MAX], absolute[PATH_MAX];
+    if (options->plugin != NULL) {
+        snprintf(found, sizeof found, "%s", options->plugin);
+    } else {
+        mz_llm_plugin_path(found, sizeof found);
+    }
+    if (realpath(found, absolute) == NULL) {
+        fprintf(stderr, "mzcache exec: no plug-in at %s: %s\n", found, strerror(errno));
+        return false;
+    }
+    setenv("GGML_BACKEND_PATH", absolute, 1);
+    return true;
+}
+
+int mz_cli_exec(int argc, char **argv)
+{
+    exec_options options;
+    if (!parse_options(argc, argv, &options)) {
+        return MZ_CLI_USAGE;
+    }
+    if (options.wants_help) {
+        fputs(help, stdout);
+        return MZ_CLI_OK;
+    }
+    if (optind >= argc) {
+        return mz_cli_wrong_use(COMMAND, "no host given");
+    }
+    if (!set_plugin(&options)) {
+        return MZ_CLI_FAILED;
+    }
+    set_if("MZCACHE_CODEC", options.codec);
+    set_if("MZCACHE_STORE", options.store);
+    set_if("MZCACHE_RESTORE_THREADS", options.threads);
+    set_if("MZCACHE_LOG", options.log);
+    set_if("MZCACHE_GUARD", options.guard ? "1" : NULL);
+    execvp(argv[optind], argv + optind);
+    int reason = errno;
+    fprintf(stderr, "mzcache exec: can't start %s: %s\n", argv[optind], strerror(reason));
+    return reason == ENOENT ? MZ_CLI_NO_HOST : MZ_CLI_FAILED;
+}

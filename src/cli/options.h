@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The options that say which model and how; run, chat and demo share them.
+ *
+ * A command puts MZ_CLI_MODEL_LONG into its table for getopt_long, MZ_CLI_MODEL_SHORT into its short
+ * options, and gives each option that is not its own to mz_cli_take_model_option.
+ */
+#ifndef MZ_CLI_OPTIONS_H
+#define MZ_CLI_OPTIONS_H
+
+#include <getopt.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/size.h"
+#include "mzcache/llm.h"
+
+/* Values of long options without a letter; a command's own start at MZ_CLI_OWN. */
+enum mz_cli_option {
+    MZ_CLI_CODEC = 256,
+    MZ_CLI_STORE,
+    MZ_CLI_THREADS,
+    MZ_CLI_RESTORE_THREADS,
+    MZ_CLI_BATCH,
+    MZ_CLI_STOCK,
+    MZ_CLI_NO_MMAP,
+    MZ_CLI_KV_TYPE,
+    MZ_CLI_FLASH_ATTN,
+    MZ_CLI_PLUGIN,
+    MZ_CLI_JSON,
+    MZ_CLI_OWN
+};
+
+#define MZ_CLI_MODEL_SHORT "hm:c:"
+#define MZ_CLI_MODEL_LONG                                                                          \
+    {"help", no_argument, NULL, 'h'}, {"model", required_argument, NULL, 'm'},                     \
+        {"ctx", required_argument, NULL, 'c'}, {"codec", required_argument, NULL, MZ_CLI_CODEC},   \
+        {"store", required_argument, NULL, MZ_CLI_STORE},                                          \
+        {"threads", required_argument, NULL, MZ_CLI_THREADS},                                      \
+        {"restore-threads", required_argument, NULL, MZ_CLI_RESTORE_THREADS},                      \
+        {"batch", required_argument, NULL, MZ_CLI_BATCH},                                          \
+        {"stock", no_argument, NULL, MZ_CLI_STOCK},                                                \
+        {"no-mmap", no_argument, NULL, MZ_CLI_NO_MMAP},                                            \
+        {"kv-type", required_argument, NULL, MZ_CLI_KV_TYPE},                                      \
+        {"flash-attn", required_argument, NULL, MZ_CLI_FLASH_ATTN},                                \
+        {"plugin", required_argument, NULL, MZ_CLI_PLUGIN}, {"json", no_argument, NULL, MZ_CLI_JSON}
+
+/* The page of help for them. */
+#define MZ_CLI_MODEL_HELP                                                                          \
+    "  -m, --model FILE         GGUF file (required)\n"                                            \
+    "  -c, --ctx TOKENS         size of the KV cache (the model's own)\n"                          \
+    "      --codec NAME         raw: exact, to flash (default); q8: 8 bit, compressed in memory\n" \
+    "      --store DIR          where the store lies (~/.cache/mzcache)\n"                         \
+    "      --threads N          compute threads (one per core)\n"                                  \
+    "      --restore-threads N  threads that restore (chosen by the library)\n"                    \
+    "      --batch TOKENS       tokens per prefill step (512)\n"                                   \
+    "      --kv-type TYPE       f16 (default), q8_0, f32, bf16\n"                                  \
+    "      --flash-attn MODE    on, off, auto (default)\n"                                         \
+    "      --no-mmap            read the weights instead of mapping them\n"                        \
+    "      --stock              the bare engine, without mzCache, to compare with\n"               \
+    "      --plugin FILE        libggml-mzcache.so (the one beside the library)\n"                 \
+    "      --json               JSON lines instead of text\n"
+
+typedef struct mz_cli_model {
+    mz_llm_options llm; /* texts point into argv */
+    bool wants_help;
+    bool json;
+} mz_cli_model;
+
+void mz_cli_model_default(mz_cli_model *model);
+
+/* Returns false, having said why on stderr, if the option is wrong or unknown. */
+bool mz_cli_take_model_option(const char *command, int option, const char *value, mz_cli_model *model);
+
+/* A whole number of at least `least`; false, having said so on stderr, for anything else. */
+bool mz_cli_parse_number(const char *command, const char *what, const char *text, long least,
+                         long *number);
+
+/* A size; false, having said so on stderr. */
+bool mz_cli_parse_size(const char *command, const char *what, const char *text, mz_size *size);
+
+/* A whole text file (-: standard input), to be freed; NULL, having said why on stderr. */
+char *mz_cli_read_text(const char *command, const char *path);
+
+/* Say what is wrong and where the help is. Returns MZ_CLI_USAGE. */
+int mz_cli_wrong_use(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+#endif
