@@ -31,7 +31,7 @@
 
 #define BODY_LIMIT_BYTES (64u << 10)     /* a larger body is answered by 413 */
 #define DISCARD_LIMIT_BYTES (1u << 20)   /* one that goes on beyond this is cut off */
-#define CONNECTION_LIMIT 16u             /* threads at most; the next client waits in the queue */
+#define CONNECTION_LIMIT 64u             /* threads at most; more clients are turned away */
 #define CONNECTION_BYTES (32u << 10)     /* buffers of one connection; headers must fit */
 #define STACK_BYTES (1u << 20)           /* jansson nests up to 2048 levels; the rest is shallow */
 #define SILENCE_LIMIT_S 10u              /* a client that says nothing for so long is dropped */
@@ -372,7 +372,7 @@ static mz_status open_socket(const struct sockaddr_un *address, int *fd, mz_erro
     if (fchmod(made, 0600) == 0 &&
         bind(made, (const struct sockaddr *)address, sizeof *address) == 0) {
         bound = true;
-        if (listen(made, (int)CONNECTION_LIMIT) == 0) {
+        if (listen(made, SOMAXCONN) == 0) {
             *fd = made;
             return MZ_OK;
         }

@@ -31,8 +31,8 @@ MZ_API mz_status mz_control_start(mz_pool *pool, const char *directory, mz_contr
 
 /*
  * Remove the socket and stop. NULL is fine. Not from a thread that serves a request.
- * Blocks: until requests under way have ended. In a forked child it only forgets what it holds:
- * socket and threads are the parent's.
+ * Blocks: until requests under way have ended; their clients may get no answer. In a forked child
+ * it only forgets what it holds: socket and threads are the parent's.
  */
 MZ_API void mz_control_stop(mz_control *control);
 

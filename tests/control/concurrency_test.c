@@ -12,6 +12,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -99,7 +100,7 @@ static void status_answers_while_evictions_run(void **state)
     assert_int_equal(test->pool.evictions, 2);
 }
 
-static void more_clients_than_connections_are_all_served(void **state)
+static void many_clients_are_all_served(void **state)
 {
     fixture *test = *state;
     enum { CLIENTS = 40 };
@@ -107,12 +108,35 @@ static void more_clients_than_connections_are_all_served(void **state)
     for (int i = 0; i < CLIENTS; i++) {
         start_client(&clients[i], test, "GET", "/metrics");
     }
-    int served = 0;
     for (int i = 0; i < CLIENTS; i++) {
         pthread_join(clients[i].thread, NULL);
-        served += clients[i].http_status == 200;
     }
-    assert_int_equal(served, CLIENTS);
+    for (int i = 0; i < CLIENTS; i++) {
+        assert_int_equal(clients[i].status, MZ_OK);
+        assert_int_equal(clients[i].http_status, 200);
+    }
+}
+
+/* Whoever holds more connections than there may be is turned away, and harms nobody afterwards. */
+static void too_many_connections_do_no_harm(void **state)
+{
+    fixture *test = *state;
+    enum { CONNECTIONS = 100 };
+    int fds[CONNECTIONS];
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    strcpy(address.sun_path, test->path);
+    for (int i = 0; i < CONNECTIONS; i++) {
+        fds[i] = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        assert_int_equal(connect(fds[i], (const struct sockaddr *)&address, sizeof address), 0);
+    }
+    for (int i = 0; i < CONNECTIONS; i++) {
+        close(fds[i]);
+    }
+    client health = {.http_status = 0};
+    while (health.http_status != 200) {
+        start_client(&health, test, "GET", "/health");
+        pthread_join(health.thread, NULL);
+    }
 }
 
 static void *run_stop(void *context)
@@ -214,7 +238,8 @@ int main(void)
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
         CASE(status_answers_while_evictions_run),
-        CASE(more_clients_than_connections_are_all_served),
+        CASE(many_clients_are_all_served),
+        CASE(too_many_connections_do_no_harm),
         CASE(stop_waits_for_a_request),
         CASE(stop_and_start_again),
         CASE(a_forked_child_leaves_the_socket_alone),
