@@ -182,8 +182,9 @@ static void stop_and_start_again(void **state)
         assert_int_equal(health.http_status, 200);
         mz_control_stop(test->control);
         test->control = NULL;
-        assert_int_equal(mz_control_start(&test->pool, test->directory.path, &test->control, &error),
-                         MZ_OK);
+        mz_status status =
+            mz_control_start(&test->pool, test->directory.path, &test->control, &error);
+        assert_int_equal(status, MZ_OK);
     }
 }
 

@@ -325,7 +325,8 @@ static void assert_well_formed(char *text)
     char *rest = text;
     size_t bytes = strlen(text);
     assert_int_equal(text[bytes - 1], '\n');
-    for (char *line = strtok_r(text, "\n", &rest); line != NULL; line = strtok_r(NULL, "\n", &rest)) {
+    for (char *line = strtok_r(text, "\n", &rest); line != NULL;
+         line = strtok_r(NULL, "\n", &rest)) {
         char name[100];
         if (sscanf(line, "# TYPE %99s", name) == 1) {
             assert_string_not_equal(name, current);
