@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Goal: an unmodified llama.cpp says the same tokens on our device as on its CPU, however much was
+ * evicted in between, for every way in which it can lay out weights and KV.
+ * Method: greedy decoding of a real model; all memory is evicted after the prefill and every few
+ * tokens, with evicted ranges guarded so that a stray read faults. Right values: the same
+ * llama.cpp without our device (same kernels: no repacked weights). Skipped without the model.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include <llama.h>
+
+#include "mzcache/mzcache.h"
+
+#define MAX_NEW 24
+#define MAX_PROMPT 600
+#define EVICT_EVERY 5
+
+/* One way to run the model. */
+typedef struct setting {
+    const char *name;
+    bool device; /* on our device */
+    bool mmap;
+    int layers; /* offloaded */
+    enum llama_flash_attn_type attention;
+    enum ggml_type kv_type;
+    uint32_t sequences;
+} setting;
+
+static mz_pool *pool;
+
+static void silence(enum ggml_log_level level, const char *text, void *data)
+{
+    (void)data;
+    if (level == GGML_LOG_LEVEL_ERROR) {
+        fputs(text, stderr);
+    }
+}
+
+static struct llama_model *open_model(const setting *how)
+{
+    static ggml_backend_dev_t none[] = {NULL};
+    struct llama_model_params params = llama_model_default_params();
+    params.n_gpu_layers = how->device ? how->layers : 0;
+    params.devices = how->device ? NULL : none;
+    params.use_mmap = how->mmap;
+    params.use_extra_bufts = false;
+    return llama_model_load_from_file(MZ_TEST_MODEL, params);
+}
+
+static struct llama_context *open_context(struct llama_model *model, const setting *how)
+{
+    struct llama_context_params params = llama_context_default_params();
+    params.n_ctx = 1024 * how->sequences;
+    params.n_seq_max = how->sequences;
+    params.n_batch = 256;
+    params.n_ubatch = 256;
+    params.flash_attn_type = how->attention;
+    params.type_k = how->kv_type;
+    params.type_v = how->kv_type;
+    params.n_threads = 2;
+    params.n_threads_batch = 2;
+    return llama_init_from_model(model, params);
+}
+
+/* Evict everything that can be; how much must really be gone is asserted by the caller. */
+static uint64_t evict_all(void)
+{
+    uint64_t freed = 0;
+    mz_status status = mz_evict(pool, UINT64_MAX / 2, &freed);
+    assert_true(status == MZ_OK || status == MZ_E_PARTIAL);
+    return freed;
+}
+
+static llama_token best_token(struct llama_context *context, int vocabulary)
+{
+    const float *logits = llama_get_logits_ith(context, -1);
+    llama_token best = 0;
+    for (int i = 1; i < vocabulary; i++) {
+        best = logits[i] > logits[best] ? i : best;
+    }
+    return best;
+}
+
+static void decode(struct llama_context *context, llama_token *tokens, int count, int position,
+                   llama_seq_id sequence)
+{
+    struct llama_batch batch = llama_batch_init(count, 0, 1);
+    for (int i = 0; i < count; i++) {
+        batch.token[i] = tokens[i];
+        batch.pos[i] = position + i;
+        batch.n_seq_id[i] = 1;
+        batch.seq_id[i][0] = sequence;
+        batch.logits[i] = i == count - 1;
+    }
+    batch.n_tokens = count;
+    assert_int_equal(llama_decode(context, batch), 0);
+    llama_batch_free(batch);
+}
+
+static int make_prompt(const struct llama_vocab *vocabulary, llama_token *tokens)
+{
+    char text[4096] = "";
+    for (int i = 0; i < 40; i++) {
+        char line[80];
+        snprintf(line, sizeof line, "Day %d: the ship sailed %d miles to the north. ", i,
+                 17 * i % 90);
+        strncat(text, line, sizeof text - strlen(text) - 1);
+    }
+    int count =
+        llama_tokenize(vocabulary, text, (int)strlen(text), tokens, MAX_PROMPT, true, false);
+    assert_true(count > 300);
+    return count;
+}
+
+/* Prefill in two batches and generate; evicts all the while if it runs on our device. */
+static void generate(const setting *how, llama_token *out)
+{
+    struct llama_model *model = open_model(how);
+    assert_non_null(model);
+    struct llama_context *context = open_context(model, how);
+    assert_non_null(context);
+    const struct llama_vocab *vocabulary = llama_model_get_vocab(model);
+    llama_token prompt[MAX_PROMPT];
+    int count = make_prompt(vocabulary, prompt);
+    llama_seq_id sequence = (llama_seq_id)how->sequences - 1;
+    decode(context, prompt, 200, 0, sequence);
+    if (how->device) {
+        assert_true(evict_all() > 0);
+    }
+    for (int done = 200; done < count; done += 200) {
+        decode(context, prompt + done, count - done < 200 ? count - done : 200, done, sequence);
+    }
+    for (int i = 0; i < MAX_NEW; i++) {
+        out[i] = best_token(context, llama_vocab_n_tokens(vocabulary));
+        if (how->device && i % EVICT_EVERY == 0) {
+            assert_true(evict_all() > 0);
+        }
+        decode(context, &out[i], 1, count + i, sequence);
+    }
+    llama_free(context);
+    llama_model_free(model);
+}
+
+static void check_setting(setting how)
+{
+    llama_token right[MAX_NEW];
+    llama_token ours[MAX_NEW];
+    how.device = false;
+    generate(&how, right);
+    how.device = true;
+    generate(&how, ours);
+    assert_memory_equal(ours, right, sizeof right);
+    mz_pool_status status;
+    assert_int_equal(mz_status_get(pool, &status), MZ_OK);
+    assert_string_equal(status.last_error, "");
+    /* All buffers are gone, so all units are. */
+    assert_int_equal(status.weights.total_units, 0);
+    assert_int_equal(status.kv_cache.total_units, 0);
+}
+
+#define ON LLAMA_FLASH_ATTN_TYPE_ENABLED
+#define OFF LLAMA_FLASH_ATTN_TYPE_DISABLED
+
+static void test_mapped(void **state)
+{
+    (void)state;
+    check_setting((setting){
+        .mmap = true, .layers = -1, .attention = ON, .kv_type = GGML_TYPE_F16, .sequences = 1});
+}
+
+static void test_mapped_transposed_v(void **state)
+{
+    (void)state;
+    check_setting((setting){
+        .mmap = true, .layers = -1, .attention = OFF, .kv_type = GGML_TYPE_F16, .sequences = 1});
+}
+
+static void test_set_by_the_host(void **state)
+{
+    (void)state;
+    check_setting((setting){
+        .mmap = false, .layers = -1, .attention = ON, .kv_type = GGML_TYPE_F16, .sequences = 1});
+}
+
+static void test_partly_offloaded(void **state)
+{
+    (void)state;
+    check_setting((setting){
+        .mmap = true, .layers = 7, .attention = ON, .kv_type = GGML_TYPE_F16, .sequences = 1});
+}
+
+static void test_quantized_kv(void **state)
+{
+    (void)state;
+    check_setting((setting){
+        .mmap = true, .layers = -1, .attention = ON, .kv_type = GGML_TYPE_Q8_0, .sequences = 1});
+}
+
+static void test_several_sequences(void **state)
+{
+    (void)state;
+    check_setting((setting){
+        .mmap = true, .layers = -1, .attention = ON, .kv_type = GGML_TYPE_F32, .sequences = 3});
+}
+
+static int load_plugin(void **state)
+{
+    (void)state;
+    setenv("MZCACHE_STORE", MZ_TEST_STORE, 1);
+    setenv("MZCACHE_GUARD", "1", 1);
+    llama_log_set(silence, NULL);
+    llama_backend_init();
+    ggml_backend_reg_t registry = ggml_backend_load(MZ_TEST_PLUGIN);
+    if (registry == NULL) {
+        return 1;
+    }
+    mz_plugin_pool_fn get_pool =
+        (mz_plugin_pool_fn)ggml_backend_reg_get_proc_address(registry, MZ_PLUGIN_POOL_PROC);
+    pool = get_pool();
+    return 0;
+}
+
+int main(void)
+{
+    if (access(MZ_TEST_MODEL, R_OK) != 0) {
+        return 77;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_mapped),          cmocka_unit_test(test_mapped_transposed_v),
+        cmocka_unit_test(test_set_by_the_host), cmocka_unit_test(test_partly_offloaded),
+        cmocka_unit_test(test_quantized_kv),    cmocka_unit_test(test_several_sequences),
+    };
+    return cmocka_run_group_tests(tests, load_plugin, NULL);
+}
