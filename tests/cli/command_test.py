@@ -1,0 +1,193 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Goal: the command does what its help says: words, exit codes, JSON, streams.
+
+Method: run the built command as a user would. Right answers come from the documentation of the
+exit codes and, for tokens, from the bare engine (--stock). Usage: command_test.py COMMAND MODEL.
+Tests that need the model are skipped if it is not there.
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+COMMAND, MODEL = sys.argv[1:3]
+COMMANDS = ["run", "chat", "demo", "exec", "status", "evict", "prefetch", "doctor"]
+needs_model = unittest.skipUnless(pathlib.Path(MODEL).exists(), "no model")
+
+
+def mzcache(*arguments, text=None, env=None):
+    return subprocess.run([COMMAND, *arguments], input=text, text=True, capture_output=True,
+                          env={**os.environ, **(env or {})}, timeout=300, check=False)
+
+
+class HelpTest(unittest.TestCase):
+    def test_overview_names_every_command_and_exit_code(self):
+        result = mzcache("--help")
+        self.assertEqual(result.returncode, 0)
+        for word in COMMANDS + ["0 done", "1 failed", "2 wrong use", "3 partly", "127"]:
+            self.assertIn(word, result.stdout)
+
+    def test_every_command_has_a_page(self):
+        for command in COMMANDS:
+            for arguments in (("help", command), (command, "--help")):
+                result = mzcache(*arguments)
+                self.assertEqual(result.returncode, 0, arguments)
+                self.assertIn(f"mzcache {command}", result.stdout)
+                self.assertEqual(result.stderr, "")
+
+    def test_version(self):
+        result = mzcache("--version")
+        self.assertEqual((result.returncode, result.stdout), (0, "mzcache 0.1.0\n"))
+
+
+class WrongUseTest(unittest.TestCase):
+    def check(self, word, *arguments):
+        """Exit code 2, nothing on stdout, a sentence with the word on stderr."""
+        result = mzcache(*arguments)
+        self.assertEqual(result.returncode, 2, arguments)
+        self.assertEqual(result.stdout, "")
+        self.assertIn(word, result.stderr)
+
+    def test_nothing(self):
+        self.check("Usage")
+
+    def test_unknown_command(self):
+        self.check("frobnicate", "frobnicate")
+        self.check("frobnicate", "help", "frobnicate")
+
+    def test_unknown_option(self):
+        for command in ("run", "chat", "demo", "doctor", "exec"):
+            self.check("--frob", command, "--frob")
+
+    def test_bad_values(self):
+        run = ("run", "-m", "x", "-p", "y")
+        for size in ("", "x", "12Q", "-1", "140%"):
+            self.check("--evict", *run, "--evict", size)
+        self.check("--ctx", *run, "--ctx", "many")
+        self.check("--threads", *run, "--threads", "0")
+        self.check("--codec", *run, "--codec", "zip")
+        self.check("--kv-type", *run, "--kv-type", "f17")
+        self.check("--flash-attn", *run, "--flash-attn", "perhaps")
+        self.check("--log", "exec", "--log", "loud", "--", "true")
+
+    def test_missing_and_contradicting(self):
+        self.check("-m", "run", "-p", "x")
+        self.check("-p or -f", "run", "-m", "x")
+        self.check("-p or -f", "run", "-m", "x", "-p", "y", "-f", "z")
+        self.check("--stock", "run", "-m", "x", "-p", "y", "--stock", "--evict", "1M")
+        self.check("too much", "run", "-m", "x", "-p", "y", "z")
+        self.check("no host", "exec")
+
+
+class FailureTest(unittest.TestCase):
+    def test_missing_model(self):
+        result = mzcache("run", "-m", "/nowhere/x.gguf", "-p", "y")
+        self.assertEqual((result.returncode, result.stdout), (1, ""))
+        self.assertIn("/nowhere/x.gguf", result.stderr)
+
+    def test_missing_prompt_file(self):
+        result = mzcache("run", "-m", MODEL, "-f", "/nowhere/prompt")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("/nowhere/prompt", result.stderr)
+
+    @needs_model
+    def test_prompt_longer_than_the_context(self):
+        result = mzcache("run", "-m", MODEL, "--stock", "-c", "256", "-f", "-", text="word " * 900)
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("--ctx", result.stderr)
+
+
+class ExecTest(unittest.TestCase):
+    def test_missing_host(self):
+        result = mzcache("exec", "--", "no-such-program-anywhere")
+        self.assertEqual(result.returncode, 127)
+        self.assertIn("no-such-program-anywhere", result.stderr)
+
+    def test_missing_plugin(self):
+        result = mzcache("exec", "--plugin", "/nowhere/p.so", "--", "true")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("/nowhere/p.so", result.stderr)
+
+    def test_variables_and_exit_code_of_the_host(self):
+        result = mzcache("exec", "--codec", "q8", "--store", "/tmp/s", "--restore-threads", "3",
+                         "--log", "debug", "--guard", "--", "sh", "-c", "env; exit 7")
+        self.assertEqual(result.returncode, 7)
+        variables = dict(line.split("=", 1) for line in result.stdout.splitlines() if "=" in line)
+        plugin = variables["GGML_BACKEND_PATH"]
+        self.assertTrue(os.path.isabs(plugin) and os.path.exists(plugin), plugin)
+        self.assertEqual(os.path.basename(plugin), "libggml-mzcache.so")
+        self.assertEqual(
+            {name: variables[name] for name in variables if name.startswith("MZCACHE_")},
+            {"MZCACHE_CODEC": "q8", "MZCACHE_STORE": "/tmp/s", "MZCACHE_RESTORE_THREADS": "3",
+             "MZCACHE_LOG": "debug", "MZCACHE_GUARD": "1"})
+
+
+class DoctorTest(unittest.TestCase):
+    def test_text(self):
+        with tempfile.TemporaryDirectory() as store:
+            result = mzcache("doctor", "--store", store)
+        self.assertEqual(result.returncode, 0, result.stdout)
+        for topic in ("processor", "memory", "store", "engine", "plug-in"):
+            self.assertIn(topic, result.stdout)
+        self.assertNotIn("!!", result.stdout)
+
+    def test_json(self):
+        with tempfile.NamedTemporaryFile() as plain:
+            result = mzcache("doctor", "--json", "--store", plain.name + "/below")
+        self.assertEqual(result.returncode, 1)
+        checks = {line["check"]: line for line in map(json.loads, result.stdout.splitlines())}
+        self.assertEqual(checks["store"]["state"], "bad")
+        self.assertEqual(checks["plug-in"]["state"], "ok")
+
+
+@needs_model
+class ModelTest(unittest.TestCase):
+    def run_json(self, *arguments, code=0):
+        with tempfile.TemporaryDirectory(dir=pathlib.Path(COMMAND).parent) as store:
+            result = mzcache("run", "-m", MODEL, "-c", "1024", "--store", store, "--json",
+                             "-p", "The keeper of the light wrote", "-n", "12", *arguments)
+        self.assertEqual(result.returncode, code, result.stderr)
+        return [json.loads(line) for line in result.stdout.splitlines()]
+
+    def test_json_is_the_text(self):
+        events = self.run_json("--stock")
+        text = mzcache("run", "-m", MODEL, "-c", "1024", "--stock", "-n", "12",
+                       "-p", "The keeper of the light wrote").stdout
+        self.assertEqual([event["event"] for event in events], ["answer"])
+        self.assertEqual(events[0]["text"] + "\n", text)
+        self.assertEqual(len(events[0]["tokens"]), 12)
+
+    def test_evict_and_go_on(self):
+        events = self.run_json("--evict", "100%", "--then", "Then he")
+        never = self.run_json("--evict", "1", "--then", "Then he")
+        stock = self.run_json("--stock")
+        self.assertEqual([event["event"] for event in events], ["answer", "evict", "answer"])
+        self.assertEqual(events[0]["tokens"], stock[0]["tokens"])
+        self.assertEqual(events[2]["tokens"], never[2]["tokens"])
+        evict = events[1]
+        self.assertEqual(evict["status"], "MZ_OK")
+        self.assertGreaterEqual(evict["freed_bytes"], evict["asked_bytes"])
+        # The kernel's own count falls by about what is claimed (other pages come and go meanwhile).
+        fallen = evict["pss_before_bytes"] - evict["pss_after_bytes"]
+        self.assertGreater(fallen, 0.9 * evict["freed_bytes"])
+
+    def test_more_than_there_is(self):
+        events = self.run_json("--evict", "64G", code=3)
+        self.assertEqual(events[1]["status"], "MZ_E_PARTIAL")
+
+    def test_chat(self):
+        result = mzcache("chat", "-m", MODEL, "-c", "1024", "-n", "8", "--stock",
+                         text="Say hello.\n/status\n/evict 1M\n/frob\n/quit\nnever read\n")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("tokens", result.stdout)
+        self.assertIn("stock engine can't", result.stdout)
+        self.assertIn("/prefetch", result.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
