@@ -8,8 +8,8 @@
  * rest of the call; once the store refused a write, the rest is planned without it.
  */
 #include "base/clock.h"
+#include "kernels/kernels.h"
 #include "os/memory.h"
-#include "os/residency.h"
 #include "pool/internal.h"
 
 typedef struct evict_call {
@@ -50,16 +50,28 @@ static void yield_to_steps(mz_pool *pool)
     hold(pool);
 }
 
-/* Bytes that a unit takes in place now. Opaque spans have holes: the kernel knows which. */
+/*
+ * Bytes of pages that hold something. A page of zeros may be the kernel's shared zero page, which
+ * is no memory, and mincore can't tell; so zeros are not counted, and `freed` errs to the low side.
+ */
+static uint64_t filled_bytes(const uint8_t *address, uint64_t bytes)
+{
+    const mz_kernels *kernels = mz_kernels_get();
+    uint64_t filled = 0;
+    for (uint64_t at = 0; at < bytes; at += MZ_PAGE_BYTES) {
+        filled += kernels->is_zero(address + at, MZ_PAGE_BYTES) ? 0 : MZ_PAGE_BYTES;
+    }
+    return filled;
+}
+
+/* Bytes that a unit takes in place now. Opaque spans have holes. */
 static uint64_t unit_resident_bytes(const mz_unit *unit)
 {
     uint64_t total = 0;
     for (uint32_t i = 0; i < unit->span_count; i++) {
         const mz_unit_span *span = &unit->spans[i];
         uint64_t pages = mz_page_ceil(span->live_bytes);
-        total += mz_unit_span_is_direct(unit, i) || pages == 0
-                     ? pages
-                     : mz_memory_resident(span->place.address, pages);
+        total += mz_unit_span_is_direct(unit, i) ? pages : filled_bytes(span->place.address, pages);
     }
     return total;
 }
@@ -130,6 +142,11 @@ static size_t make_plan(mz_pool *pool, const evict_call *call)
 static void do_step(mz_pool *pool, evict_call *call, const mz_plan_step *step)
 {
     mz_unit *unit = pool->units[step->unit];
+    mz_unit_state expected =
+        step->path == MZ_PATH_SPILL ? MZ_UNIT_COMPRESSED : MZ_UNIT_RESIDENT;
+    if (unit->state != expected) {
+        return; /* an earlier step of this plan failed, or went to the store instead of the stack */
+    }
     mz_error error = MZ_ERROR_INIT;
     uint64_t freed = 0;
     mz_status status = mz_pool_move_out(pool, unit, step->path,
