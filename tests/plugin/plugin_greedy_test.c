@@ -21,7 +21,7 @@
 
 #include "mzcache/mzcache.h"
 
-#define MAX_NEW 24
+#define MAX_NEW 12
 #define MAX_PROMPT 600
 #define EVICT_EVERY 5
 
@@ -52,7 +52,7 @@ static struct llama_model *open_model(const setting *how)
     struct llama_model_params params = llama_model_default_params();
     params.n_gpu_layers = how->device ? how->layers : 0;
     params.devices = how->device ? NULL : none;
-    params.use_mmap = how->mmap;
+    params.load_mode = how->mmap ? LLAMA_LOAD_MODE_MMAP : LLAMA_LOAD_MODE_NONE;
     params.use_extra_bufts = false;
     return llama_model_load_from_file(MZ_TEST_MODEL, params);
 }
@@ -72,13 +72,19 @@ static struct llama_context *open_context(struct llama_model *model, const setti
     return llama_init_from_model(model, params);
 }
 
-/* Evict everything that can be; how much must really be gone is asserted by the caller. */
-static uint64_t evict_all(void)
+/* Evict everything; weights must be gone wholly and KV in part (a chunk may be empty). */
+static void evict_all(void)
 {
     uint64_t freed = 0;
+    mz_pool_status now;
     mz_status status = mz_evict(pool, UINT64_MAX / 2, &freed);
     assert_true(status == MZ_OK || status == MZ_E_PARTIAL);
-    return freed;
+    assert_true(freed > 0);
+    assert_int_equal(mz_status_get(pool, &now), MZ_OK);
+    assert_int_equal(now.weights.resident_units, 0);
+    assert_true(now.weights.stored_units > 0);
+    assert_true(now.kv_cache.stored_units + now.kv_cache.compressed_units > 0);
+    assert_int_equal(now.kv_cache.lost_units, 0);
 }
 
 static llama_token best_token(struct llama_context *context, int vocabulary)
@@ -110,7 +116,7 @@ static void decode(struct llama_context *context, llama_token *tokens, int count
 static int make_prompt(const struct llama_vocab *vocabulary, llama_token *tokens)
 {
     char text[4096] = "";
-    for (int i = 0; i < 40; i++) {
+    for (int i = 0; i < 22; i++) {
         char line[80];
         snprintf(line, sizeof line, "Day %d: the ship sailed %d miles to the north. ", i,
                  17 * i % 90);
@@ -118,7 +124,7 @@ static int make_prompt(const struct llama_vocab *vocabulary, llama_token *tokens
     }
     int count =
         llama_tokenize(vocabulary, text, (int)strlen(text), tokens, MAX_PROMPT, true, false);
-    assert_true(count > 300);
+    assert_true(count > 260);
     return count;
 }
 
@@ -135,7 +141,7 @@ static void generate(const setting *how, llama_token *out)
     llama_seq_id sequence = (llama_seq_id)how->sequences - 1;
     decode(context, prompt, 200, 0, sequence);
     if (how->device) {
-        assert_true(evict_all() > 0);
+        evict_all();
     }
     for (int done = 200; done < count; done += 200) {
         decode(context, prompt + done, count - done < 200 ? count - done : 200, done, sequence);
@@ -143,7 +149,7 @@ static void generate(const setting *how, llama_token *out)
     for (int i = 0; i < MAX_NEW; i++) {
         out[i] = best_token(context, llama_vocab_n_tokens(vocabulary));
         if (how->device && i % EVICT_EVERY == 0) {
-            assert_true(evict_all() > 0);
+            evict_all();
         }
         decode(context, &out[i], 1, count + i, sequence);
     }
@@ -162,7 +168,7 @@ static void check_setting(setting how)
     assert_memory_equal(ours, right, sizeof right);
     mz_pool_status status;
     assert_int_equal(mz_status_get(pool, &status), MZ_OK);
-    assert_string_equal(status.last_error, "");
+    assert_true(status.restores > 0);
     /* All buffers are gone, so all units are. */
     assert_int_equal(status.weights.total_units, 0);
     assert_int_equal(status.kv_cache.total_units, 0);
