@@ -32,7 +32,7 @@ RANK = {part: rank for rank, parts in enumerate(LAYERS) for part in parts}
 OWNED_HEADERS = [
     (re.compile(r"(.*/)?(ggml|gguf)[^/]*\.h"),
      ["src/plugin", "src/llm", "tests/plugin", "tests/llm", "tests/host"]),
-    (re.compile(r"(.*/)?llama[^/]*\.h"), ["src/llm", "tests/llm", "tests/host"]),
+    (re.compile(r"(.*/)?llama[^/]*\.h"), ["src/llm", "tests/llm", "tests/plugin", "tests/host"]),
     (re.compile(r"(\w*intrin|arm_(neon|sve|acle))\.h"), ["src/kernels"]),
 ]
 

@@ -93,7 +93,7 @@ class LayersTest(unittest.TestCase):
     def test_llama_outside_llm(self):
         self.assert_bad({"src/plugin/a.c": C_SPDX + "#include <llama.h>\n"},
                         "src/plugin/a.c:2: llama.h may be included only in "
-                        "src/llm, tests/llm, tests/host")
+                        "src/llm, tests/llm, tests/plugin, tests/host")
 
     def test_intrinsics_outside_kernels(self):
         for header in ("immintrin.h", "arm_neon.h"):
