@@ -84,8 +84,8 @@ static bool is_only_a_view(const struct ggml_tensor *node)
 }
 
 /*
- * The row numbers of a SET_ROWS, if they can be read before the graph is computed: a plain list that
- * is an input, in memory that we may read. `*count` of them, each int64 if `*wide`, else int32.
+ * The row numbers of a SET_ROWS, if they can be read before the graph is computed: a plain list
+ * that is an input, in memory that we may read. `*count` of them, int64 if `*wide`, else int32.
  */
 static const void *readable_rows(const mz_host *host, const struct ggml_tensor *rows,
                                  int64_t *count, bool *wide)
@@ -195,7 +195,7 @@ static bool list_uses(const mz_host *host, mz_graph_uses *uses, const struct ggm
     return true;
 }
 
-/* A graph on its way: nodes before `done` are computed, uses before `told` were told to the pool. */
+/* A graph on its way: nodes before `done` are computed, uses before `told` are with the pool. */
 typedef struct progress {
     mz_plugin *plugin;
     ggml_backend_t cpu;

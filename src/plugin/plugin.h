@@ -44,8 +44,8 @@ typedef struct mz_plugin {
 
 typedef enum mz_arena_kind {
     MZ_ARENA_PLAIN,  /* allocated for the host; tensors stand where the host put them */
-    MZ_ARENA_MAPPED, /* stands for a mapped model file; tensors are moved into our own reservation */
-    MZ_ARENA_FOREIGN /* memory of the host that we can't tell apart; served in place, never evicted */
+    MZ_ARENA_MAPPED, /* stands for a mapped model file; tensors are moved to our reservation */
+    MZ_ARENA_FOREIGN /* host memory that we can't tell apart; served in place, never evicted */
 } mz_arena_kind;
 
 /* What a tensor is, as its name says. */

@@ -21,7 +21,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "os/direct_io.h"
 #include "os/process.h"
@@ -90,7 +89,7 @@ static mz_status read_table(mz_weight_map *map, const mz_host *host,
         entry->file_offset = data + host->gguf_get_tensor_offset(gguf, i);
         entry->bytes = host->gguf_get_tensor_size(gguf, i);
         entry->layer = layer_of_name(host->gguf_get_tensor_name(gguf, i), &is_block);
-        /* Tensors without a layer that are used first get a region of their own, before layer 0's. */
+        /* Tensors without a layer, used first, have a region of their own before layer 0's. */
         entry->group = is_block ? entry->layer + 1 : entry->layer;
         if (is_block && entry->layer >= layers) {
             layers = entry->layer + 1;
@@ -337,8 +336,8 @@ static void drop_host_pages(const mz_arena *arena)
         uint64_t first = mz_page_floor((uint64_t)(uintptr_t)at);
         uint64_t last = mz_page_floor((uint64_t)(uintptr_t)at + bytes);
         if (last > first) {
-            arena->plugin->os->madvise(arena->plugin->os->context, (void *)(uintptr_t)first,
-                                       last - first, MADV_DONTNEED);
+            (void)mz_memory_drop(arena->plugin->os, (void *)(uintptr_t)first, last - first,
+                                 &ignored); /* refused for locked pages, which stay */
         }
         at += bytes;
     }

@@ -5,6 +5,8 @@
  */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #include <cmocka.h>
 #include <string.h>

@@ -174,6 +174,71 @@ static void check_setting(setting how)
     assert_int_equal(status.kv_cache.total_units, 0);
 }
 
+/* What a conversation leaves when it is saved, and how it goes on in another context. */
+typedef struct saved {
+    size_t bytes;
+    uint8_t *state;
+    llama_token tokens[MAX_NEW];
+} saved;
+
+static void save_and_continue(const setting *how, saved *out)
+{
+    llama_token prompt[MAX_PROMPT];
+    struct llama_model *model = open_model(how);
+    struct llama_context *context = open_context(model, how);
+    const struct llama_vocab *vocabulary = llama_model_get_vocab(model);
+    int count = make_prompt(vocabulary, prompt);
+    decode(context, prompt, 200, 0, 0);
+    if (how->device) {
+        evict_all();
+    }
+    out->bytes = llama_state_seq_get_size(context, 0);
+    out->state = malloc(out->bytes);
+    assert_non_null(out->state);
+    assert_int_equal(llama_state_seq_get_data(context, out->state, out->bytes, 0), out->bytes);
+    llama_free(context);
+
+    context = open_context(model, how);
+    assert_int_equal(llama_state_seq_set_data(context, out->state, out->bytes, 0), out->bytes);
+    decode(context, prompt + 200, count - 200, 200, 0);
+    for (int i = 0; i < MAX_NEW; i++) {
+        if (how->device && i % EVICT_EVERY == 0) {
+            evict_all();
+        }
+        /* The logits stay valid; the shift below makes the host rewrite K of evicted chunks. */
+        out->tokens[i] = best_token(context, llama_vocab_n_tokens(vocabulary));
+        if (i == MAX_NEW / 2) {
+            llama_memory_t memory = llama_get_memory(context);
+            assert_true(llama_memory_seq_rm(memory, 0, 10, 40));
+            llama_memory_seq_add(memory, 0, 40, -1, -30);
+            count -= 30;
+        }
+        decode(context, &out->tokens[i], 1, count + i, 0);
+    }
+    llama_free(context);
+    llama_model_free(model);
+}
+
+static void test_saved_loaded_and_shifted(void **state)
+{
+    (void)state;
+    setting how = {.mmap = true,
+                   .layers = -1,
+                   .attention = LLAMA_FLASH_ATTN_TYPE_ENABLED,
+                   .kv_type = GGML_TYPE_F16,
+                   .sequences = 1};
+    saved right;
+    saved ours;
+    save_and_continue(&how, &right);
+    how.device = true;
+    save_and_continue(&how, &ours);
+    assert_int_equal(ours.bytes, right.bytes);
+    assert_memory_equal(ours.state, right.state, right.bytes);
+    assert_memory_equal(ours.tokens, right.tokens, sizeof right.tokens);
+    free(right.state);
+    free(ours.state);
+}
+
 #define ON LLAMA_FLASH_ATTN_TYPE_ENABLED
 #define OFF LLAMA_FLASH_ATTN_TYPE_DISABLED
 
@@ -245,6 +310,7 @@ int main(void)
         cmocka_unit_test(test_mapped),          cmocka_unit_test(test_mapped_transposed_v),
         cmocka_unit_test(test_set_by_the_host), cmocka_unit_test(test_partly_offloaded),
         cmocka_unit_test(test_quantized_kv),    cmocka_unit_test(test_several_sequences),
+        cmocka_unit_test(test_saved_loaded_and_shifted),
     };
     return cmocka_run_group_tests(tests, load_plugin, NULL);
 }
