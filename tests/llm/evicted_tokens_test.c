@@ -80,6 +80,7 @@ static mz_llm_options device_options(void)
     options.model_path = reference_model();
     options.store_dir = reference_store();
     options.context_tokens = REFERENCE_CONTEXT;
+    options.batch_tokens = REFERENCE_BATCH;
     options.threads = 2;
     return options;
 }

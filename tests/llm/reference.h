@@ -12,7 +12,8 @@
 #include "mzcache/llm.h"
 
 #define REFERENCE_SKIP 77
-#define REFERENCE_CONTEXT 1536u
+#define REFERENCE_CONTEXT 768u
+#define REFERENCE_BATCH 192
 
 /* Path of the test model; NULL if it is not there (then the program returns REFERENCE_SKIP). */
 const char *reference_model(void);
@@ -26,7 +27,7 @@ typedef struct reference_turn {
     size_t answer;
 } reference_turn;
 
-/* About 700 tokens: more than two KV chunks and more than one prefill step. */
+/* About 330 tokens: more than one KV chunk and more than one prefill step. */
 const char *reference_long_text(void);
 
 /*

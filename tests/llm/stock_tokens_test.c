@@ -21,6 +21,7 @@ static mz_llm *open_stock(mz_llm_options *options)
     mz_llm_options_default(options);
     options->model_path = reference_model();
     options->context_tokens = REFERENCE_CONTEXT;
+    options->batch_tokens = REFERENCE_BATCH;
     options->threads = 2;
     options->stock = true;
     assert_int_equal(mz_llm_open(options, &llm, message, sizeof message), MZ_OK);

@@ -44,6 +44,7 @@ static void test_store_cannot_be_written(void **state)
     mz_llm_options_default(&options);
     options.model_path = reference_model();
     options.context_tokens = REFERENCE_CONTEXT;
+    options.batch_tokens = REFERENCE_BATCH;
     options.threads = 2;
     options.store_dir = below;
     reference_turn turn = {reference_long_text(), 8};
