@@ -40,9 +40,13 @@ static const char built_in_text[] =
     "he numbered them, because he held that memory is a matter of order more than of strength. When the "
     "lamp was changed he wrote down what the old one had cost and what the new one would save. ";
 
+/* What stands before and behind the text in the first message. */
+static const char before_text[] = "Here is something that I want to talk about with you.\n\n";
+static const char behind_text[] = "\n\nThat is the end of it. In two sentences: what is it about?";
+
 static const char *const questions[TURNS] = {
-    "Now say in your own words what matters most to the person who wrote this.",
-    "Give me one short title for it, and say why you chose it."};
+    "Thank you. What would be a good gift for the person who wrote it, and why?",
+    "Write a short poem about the sea for them."};
 
 typedef enum role { ROLE_KEEPS, ROLE_EVICTS, ROLE_RESTARTS } role;
 
@@ -83,7 +87,7 @@ static int32_t *message_tokens(mz_cli_session *session, const char *text, size_t
     return tokens;
 }
 
-/* Cut the text, repeated as often as it takes, so that it has about the wanted number of tokens. */
+/* The first message: the text, repeated or cut to about the wanted number of tokens, and a question. */
 static char *text_of_length(mz_cli_session *session, const char *source, long wanted)
 {
     long per_piece = mz_llm_tokenize(session->llm, source, false, NULL, 0);
@@ -92,17 +96,18 @@ static char *text_of_length(mz_cli_session *session, const char *source, long wa
     }
     size_t bytes = strlen(source);
     size_t total = (size_t)((double)bytes * (double)wanted / (double)per_piece);
-    char *text = malloc(total + 1);
+    char *text = malloc(sizeof before_text + total + sizeof behind_text);
     if (text == NULL) {
         return NULL;
     }
+    char *middle = stpcpy(text, before_text);
     for (size_t at = 0; at < total; at++) {
-        text[at] = source[at % bytes];
+        middle[at] = source[at % bytes];
     }
-    while (total > 0 && text[total - 1] != ' ' && text[total - 1] != '\n') {
+    while (total > 0 && middle[total - 1] != ' ' && middle[total - 1] != '\n') {
         total--;
     }
-    text[total] = '\0';
+    strcpy(middle + total, behind_text);
     return text;
 }
 
