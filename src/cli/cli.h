@@ -17,5 +17,6 @@ int mz_cli_chat(int argc, char **argv);
 int mz_cli_demo(int argc, char **argv);
 int mz_cli_doctor(int argc, char **argv);
 int mz_cli_exec(int argc, char **argv);
+int mz_cli_profile(int argc, char **argv);
 
 #endif

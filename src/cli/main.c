@@ -25,6 +25,7 @@ static const command commands[] = {
     {"status", mz_cli_status, "show the memory of running processes"},
     {"evict", mz_cli_evict, "make a running process give memory back"},
     {"prefetch", mz_cli_prefetch, "make a running process restore before it is asked"},
+    {"profile", mz_cli_profile, "measure this machine, so that evictions are balanced for it"},
     {"doctor", mz_cli_doctor, "check what this machine offers"},
 };
 #define COMMAND_COUNT (sizeof commands / sizeof commands[0])
@@ -41,16 +42,18 @@ static const command *find_command(const char *name)
 
 static void print_help(FILE *out)
 {
-    fprintf(out, "Usage: mzcache COMMAND [OPTIONS]\n"
-                 "       mzcache help COMMAND\n\n"
-                 "Elastic memory for local LLMs: give memory back at once, go on as if nothing was.\n\n"
-                 "Commands:\n");
+    fprintf(out,
+            "Usage: mzcache COMMAND [OPTIONS]\n"
+            "       mzcache help COMMAND\n\n"
+            "Elastic memory for local LLMs: give memory back at once, go on as if nothing was.\n\n"
+            "Commands:\n");
     for (size_t i = 0; i < COMMAND_COUNT; i++) {
         fprintf(out, "  %-9s %s\n", commands[i].name, commands[i].summary);
     }
-    fprintf(out, "\nSizes are written as 512M, 1.5G, 40%% or plain bytes.\n\n"
-                 "Exit codes: 0 done, 1 failed, 2 wrong use, 3 partly done (less freed than asked),\n"
-                 "            127 exec found no such program.\n");
+    fprintf(out,
+            "\nSizes are written as 512M, 1.5G, 40%% or plain bytes.\n\n"
+            "Exit codes: 0 done, 1 failed, 2 wrong use, 3 partly done (less freed than asked),\n"
+            "            127 exec found no such program.\n");
 }
 
 static int run_command(const char *name, int argc, char **argv)
@@ -80,7 +83,8 @@ int main(int argc, char **argv)
         print_help(stderr);
         return MZ_CLI_USAGE;
     }
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
+        strcmp(argv[1], "help") == 0) {
         return show_help(argc, argv);
     }
     if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0) {

@@ -18,6 +18,7 @@ LAYERS = [
     ["kernels"],
     ["codec"],
     ["swap"],
+    ["profile"],
     ["restore"],
     ["pool"],
     ["pressure"],

@@ -1,0 +1,414 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The measurements behind a profile; see measure.h.
+ *
+ * Reads: `depth` threads take the next request of the file until time is up, each with its own
+ * buffer of committed pages. Every rate is work done over time passed between the moment all threads
+ * are ready and the moment the last one stops. Codecs decode chunks of 256 tokens of Qwen3-0.6B's
+ * size (512 KB) with random moderate values, source and target larger than the last-level cache.
+ */
+#include "profile/measure.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "codec/codec.h"
+#include "kernels/kernels.h"
+#include "os/direct_io.h"
+#include "os/memory.h"
+#include "os/process.h"
+
+#define MB (1u << 20)
+#define THREADS_MAX 64u
+#define CHUNK_ROWS 256u
+#define CHUNK_ROW_BYTES 2048u
+#define CHUNK_BYTES (CHUNK_ROWS * CHUNK_ROW_BYTES)
+#define CODEC_CHUNKS 128u /* 64 MB of source: beyond the caches of the processors seen */
+/* A quick measurement may run while memory is short: it takes less than 50 MB. */
+#define CODEC_CHUNKS_QUICK 32u
+#define PAGES_QUICK_BYTES (32u * MB)
+#define BUFFER_BYTES (8u * MB)
+
+/* One timed piece of work, done by several threads at once. */
+typedef struct team team;
+struct team {
+    bool (*work)(team *t, uint32_t thread, uint64_t *bytes); /* one item; false: no more */
+    void *subject;
+    uint64_t limit_ns; /* stop after this long */
+    pthread_mutex_t lock;
+    pthread_cond_t change;
+    uint32_t ready;    /* threads that wait for `go`; guarded by lock */
+    bool go;           /* guarded by lock */
+    atomic_uint_fast64_t next, bytes;
+    atomic_bool failed;
+};
+
+typedef struct member {
+    team *t;
+    uint32_t index;
+} member;
+
+static void *member_main(void *argument)
+{
+    const member *self = argument;
+    team *t = self->t;
+    pthread_mutex_lock(&t->lock);
+    t->ready++;
+    pthread_cond_broadcast(&t->change);
+    while (!t->go) {
+        pthread_cond_wait(&t->change, &t->lock);
+    }
+    pthread_mutex_unlock(&t->lock);
+    uint64_t start = mz_now_ns();
+    uint64_t bytes = 0;
+    while (mz_now_ns() - start < t->limit_ns && t->work(t, self->index, &bytes)) {
+        atomic_fetch_add(&t->bytes, bytes);
+    }
+    return NULL;
+}
+
+/* Run the work on `threads` threads (fewer if no more can be started); *rate in bytes per second. */
+static mz_status team_run(team *t, uint32_t threads, double *rate, mz_error *error)
+{
+    pthread_t handles[THREADS_MAX];
+    member members[THREADS_MAX];
+    pthread_mutex_init(&t->lock, NULL);
+    pthread_cond_init(&t->change, NULL);
+    uint32_t started = 0;
+    while (started < threads && started < THREADS_MAX) {
+        members[started] = (member){t, started};
+        if (pthread_create(&handles[started], NULL, member_main, &members[started]) != 0) {
+            break;
+        }
+        started++;
+    }
+    pthread_mutex_lock(&t->lock);
+    while (t->ready < started) {
+        pthread_cond_wait(&t->change, &t->lock);
+    }
+    t->go = true;
+    pthread_cond_broadcast(&t->change);
+    pthread_mutex_unlock(&t->lock);
+    uint64_t start = mz_now_ns();
+    for (uint32_t i = 0; i < started; i++) {
+        pthread_join(handles[i], NULL);
+    }
+    uint64_t passed = mz_now_ns() - start;
+    pthread_cond_destroy(&t->change);
+    pthread_mutex_destroy(&t->lock);
+    *rate = passed > 0 ? (double)atomic_load(&t->bytes) * 1e9 / (double)passed : 0;
+    if (started == 0 || atomic_load(&t->failed)) {
+        return mz_error_set(error, MZ_E_IO, 0,
+                            "a measurement failed; try another store directory");
+    }
+    return MZ_OK;
+}
+
+/* --- storage --- */
+
+typedef struct storage {
+    mz_file *file;
+    uint64_t file_bytes;
+    uint32_t request_bytes;
+    uint8_t *buffers; /* [THREADS_MAX][BUFFER_BYTES] of addresses */
+    bool write;
+} storage;
+
+static bool storage_work(team *t, uint32_t thread, uint64_t *bytes)
+{
+    storage *s = t->subject;
+    uint64_t requests = s->file_bytes / s->request_bytes;
+    uint64_t number = atomic_fetch_add(&t->next, 1);
+    if (s->write && number >= requests) {
+        return false;
+    }
+    uint8_t *buffer = s->buffers + (uint64_t)thread * BUFFER_BYTES;
+    uint64_t offset = number % requests * s->request_bytes;
+    mz_error error = MZ_ERROR_INIT;
+    mz_status status = s->write ? mz_file_write(s->file, buffer, s->request_bytes, offset, &error)
+                                : mz_file_read(s->file, buffer, s->request_bytes, offset, &error);
+    if (status != MZ_OK) {
+        atomic_store(&t->failed, true);
+        return false;
+    }
+    *bytes = s->request_bytes;
+    return true;
+}
+
+static mz_status storage_measure(storage *s, uint32_t depth, uint64_t limit_ns, double *rate,
+                                 mz_error *error)
+{
+    team t = {.work = storage_work, .subject = s, .limit_ns = limit_ns};
+    return team_run(&t, depth, rate, error);
+}
+
+static void say(const mz_profile_options *options, const char *what, double share)
+{
+    if (options->progress != NULL) {
+        options->progress(options->context, what, share);
+    }
+}
+
+static mz_status measure_reads(storage *s, const mz_profile_options *options,
+                               mz_profile_record *record, mz_error *error)
+{
+    static const uint32_t full_sizes[] = {64u << 10, 128u << 10, 256u << 10, 512u << 10,
+                                          1u << 20,  2u << 20,   4u << 20,   8u << 20};
+    static const uint32_t quick_sizes[] = {512u << 10, 2u << 20};
+    static const uint32_t depths[] = {1, 2, 4, 8};
+    const uint32_t *sizes = options->quick ? quick_sizes : full_sizes;
+    size_t size_count = options->quick ? 2 : 8;
+    uint64_t limit_ns = options->quick ? 120000000u : 350000000u;
+    for (size_t i = 0; i < size_count; i++) {
+        for (size_t k = options->quick ? 2 : 0; k < (options->quick ? 3 : 4); k++) {
+            say(options, "reading", (double)(i * 4 + k) / (double)(size_count * 4));
+            s->request_bytes = sizes[i];
+            mz_profile_read *r = &record->reads[record->read_count];
+            *r = (mz_profile_read){sizes[i], depths[k], 0};
+            mz_status status = storage_measure(s, depths[k], limit_ns, &r->bytes_per_s, error);
+            if (status != MZ_OK) {
+                return status;
+            }
+            record->read_count++;
+        }
+    }
+    mz_profile_find_knee(record);
+    return MZ_OK;
+}
+
+static mz_status measure_storage(const mz_os *os, const mz_profile_options *options,
+                                 mz_profile_record *record, mz_error *error)
+{
+    mz_file file;
+    void *buffers;
+    uint64_t room = (uint64_t)THREADS_MAX * BUFFER_BYTES;
+    uint64_t filled = (options->quick ? 4u : 8u) * (uint64_t)BUFFER_BYTES;
+    mz_status status = mz_file_create_temporary(&file, os, options->directory, error);
+    if (status != MZ_OK) {
+        return status;
+    }
+    status = mz_memory_reserve(os, room, MZ_HUGE_BYTES, &buffers, error);
+    if (status != MZ_OK) {
+        mz_file_close(&file);
+        return status;
+    }
+    storage s = {&file, options->quick ? 128u * MB : 1024ull * MB, 4u * MB, buffers, true};
+    say(options, "writing", 0);
+    status = mz_memory_populate(os, buffers, filled, error);
+    if (status == MZ_OK) {
+        /* Incompressible bytes: some disks and file systems compress. */
+        uint64_t seed = 1;
+        for (uint64_t at = 0; at < filled; at += 8) {
+            seed = seed * 6364136223846793005u + 1442695040888963407u;
+            memcpy((uint8_t *)buffers + at, &seed, 8);
+        }
+        status = storage_measure(&s, 4, UINT64_MAX, &record->write_bytes_per_s, error);
+    }
+    s.write = false;
+    if (status == MZ_OK) {
+        status = measure_reads(&s, options, record, error);
+    }
+    record->direct = mz_file_is_direct(&file);
+    mz_memory_release(os, buffers, room);
+    mz_file_close(&file);
+    return status;
+}
+
+/* --- page allocation --- */
+
+typedef struct pages {
+    const mz_os *os;
+    uint8_t *start;
+    uint64_t bytes;
+} pages;
+
+static bool pages_work(team *t, uint32_t thread, uint64_t *bytes)
+{
+    pages *p = t->subject;
+    (void)thread;
+    uint64_t number = atomic_fetch_add(&t->next, 1);
+    if ((number + 1) * MZ_HUGE_BYTES > p->bytes) {
+        return false;
+    }
+    mz_error error = MZ_ERROR_INIT;
+    if (mz_memory_populate(p->os, p->start + number * MZ_HUGE_BYTES, MZ_HUGE_BYTES, &error) != MZ_OK) {
+        atomic_store(&t->failed, true);
+        return false;
+    }
+    *bytes = MZ_HUGE_BYTES;
+    return true;
+}
+
+static mz_status pages_measure(const mz_os *os, uint64_t bytes, bool huge, uint32_t threads,
+                               double *rate, mz_error *error)
+{
+    void *start;
+    mz_status status = mz_memory_reserve(os, bytes, MZ_HUGE_BYTES, &start, error);
+    if (status != MZ_OK) {
+        return status;
+    }
+    if (huge) {
+        mz_memory_want_huge(os, start, bytes);
+    }
+    /* Once to have the pages backed by the machine, given back, then the time that counts. */
+    status = mz_memory_populate(os, start, bytes, error);
+    if (status == MZ_OK) {
+        status = mz_memory_drop(os, start, bytes, error);
+    }
+    if (status == MZ_OK) {
+        pages p = {os, start, bytes};
+        team t = {.work = pages_work, .subject = &p, .limit_ns = UINT64_MAX};
+        status = team_run(&t, threads, rate, error);
+    }
+    mz_memory_release(os, start, bytes);
+    return status;
+}
+
+static mz_status measure_pages(const mz_os *os, const mz_profile_options *options,
+                               mz_profile_record *record, mz_error *error)
+{
+    uint64_t bytes = options->quick ? PAGES_QUICK_BYTES : 512u * (uint64_t)MB;
+    mz_profile_pages *p = &record->pages;
+    say(options, "allocating pages", 0);
+    mz_status status = pages_measure(os, bytes, false, 1, &p->small_bytes_per_s, error);
+    if (status == MZ_OK) {
+        status = pages_measure(os, bytes, true, 1, &p->huge_bytes_per_s, error);
+    }
+    if (status == MZ_OK) {
+        status = pages_measure(os, bytes, false, record->cores, &p->small_all_bytes_per_s, error);
+    }
+    if (status == MZ_OK) {
+        status = pages_measure(os, bytes, true, record->cores, &p->huge_all_bytes_per_s, error);
+    }
+    return status;
+}
+
+/* --- codecs --- */
+
+typedef struct coding {
+    const mz_kernels *kernels;
+    uint16_t *plain;  /* [CODEC_CHUNKS][CHUNK_BYTES / 2] f16 */
+    uint8_t *codes;   /* [CODEC_CHUNKS][groups] */
+    int8_t *q;        /* [CODEC_CHUNKS][CHUNK_BYTES / 2] */
+    uint64_t chunks;
+    enum { CODING_ENCODE, CODING_DECODE, CODING_COPY } what;
+} coding;
+
+static bool coding_work(team *t, uint32_t thread, uint64_t *bytes)
+{
+    coding *c = t->subject;
+    (void)thread;
+    const size_t elements = CHUNK_BYTES / 2;
+    const size_t groups = elements / 32;
+    uint64_t at = atomic_fetch_add(&t->next, 1) % c->chunks;
+    uint16_t *plain = c->plain + at * elements;
+    if (c->what == CODING_ENCODE) {
+        if (!c->kernels->q8_encode(plain, groups, c->codes + at * groups, c->q + at * elements)) {
+            atomic_store(&t->failed, true);
+            return false;
+        }
+    } else if (c->what == CODING_DECODE) {
+        c->kernels->q8_decode(c->codes + at * groups, c->q + at * elements, groups, plain);
+    } else {
+        memcpy(plain, c->plain + (at + c->chunks / 2) % c->chunks * elements, CHUNK_BYTES);
+    }
+    *bytes = CHUNK_BYTES;
+    return true;
+}
+
+static mz_status coding_measure(coding *c, int what, uint32_t threads, uint64_t limit_ns, double *rate,
+                                mz_error *error)
+{
+    c->what = what == 0 ? CODING_ENCODE : what == 1 ? CODING_DECODE : CODING_COPY;
+    team t = {.work = coding_work, .subject = c, .limit_ns = limit_ns};
+    return team_run(&t, threads, rate, error);
+}
+
+static void fill_halves(uint16_t *plain, size_t count)
+{
+    uint64_t seed = 7;
+    for (size_t i = 0; i < count; i++) {
+        seed = seed * 6364136223846793005u + 1442695040888963407u;
+        plain[i] = (uint16_t)(((seed >> 33) & 0x83ffu) | ((10u + (seed >> 50) % 6u) << 10));
+    }
+}
+
+static mz_status measure_variants(coding *c, const mz_profile_options *options,
+                                  mz_profile_record *record, mz_error *error)
+{
+    static const char *const variants[] = {"generic", "avx2", "avx512", "neon"};
+    uint64_t limit_ns = options->quick ? 50000000u : 300000000u;
+    mz_status status =
+        coding_measure(c, 2, 1, limit_ns, &record->memcpy_bytes_per_s, error);
+    fill_halves(c->plain, c->chunks * CHUNK_BYTES / 2);
+    for (size_t i = 0; i < 4 && status == MZ_OK; i++) {
+        c->kernels = mz_kernels_variant(variants[i]);
+        bool chosen = c->kernels == mz_kernels_get();
+        if (c->kernels == NULL || (options->quick && !chosen)) {
+            continue;
+        }
+        for (uint32_t all = 0; all < 2 && status == MZ_OK; all++) {
+            say(options, "encoding and decoding", (double)(i * 2 + all) / 8);
+            mz_profile_codec *row = &record->codecs[record->codec_count++];
+            row->threads = all == 0 ? 1 : record->cores;
+            memcpy(row->codec, "q8", 3);
+            memcpy(row->variant, variants[i], strlen(variants[i]) + 1);
+            status = coding_measure(c, 0, row->threads, limit_ns, &row->encode_bytes_per_s, error);
+            if (status == MZ_OK) {
+                status = coding_measure(c, 1, row->threads, limit_ns, &row->decode_bytes_per_s, error);
+            }
+        }
+    }
+    return status;
+}
+
+static mz_status measure_codecs(const mz_os *os, const mz_profile_options *options,
+                                mz_profile_record *record, mz_error *error)
+{
+    const uint64_t chunks = options->quick ? CODEC_CHUNKS_QUICK : CODEC_CHUNKS;
+    const uint64_t plain = chunks * CHUNK_BYTES;
+    const uint64_t total = plain + plain / 2 + mz_page_ceil(plain / 64);
+    void *room;
+    mz_status status = mz_memory_reserve(os, total, MZ_HUGE_BYTES, &room, error);
+    if (status != MZ_OK) {
+        return status;
+    }
+    mz_memory_want_huge(os, room, total);
+    status = mz_memory_populate(os, room, total, error);
+    if (status == MZ_OK) {
+        uint8_t *bytes = room;
+        coding c = {.kernels = NULL,
+                    .plain = room,
+                    .q = (int8_t *)bytes + plain,
+                    .codes = bytes + plain + plain / 2,
+                    .chunks = chunks};
+        fill_halves(c.plain, plain / 2);
+        status = measure_variants(&c, options, record, error);
+    }
+    mz_memory_release(os, room, total);
+    return status;
+}
+
+mz_status mz_profile_measure(const mz_os *os, const mz_profile_options *options,
+                             mz_profile_record *record, mz_error *error)
+{
+    mz_profile_record made;
+    memset(&made, 0, sizeof made);
+    made.quick = options->quick;
+    mz_status status = mz_profile_identify(options->directory, &made, error);
+    if (status == MZ_OK) {
+        status = measure_storage(os, options, &made, error);
+    }
+    if (status == MZ_OK) {
+        status = measure_pages(os, options, &made, error);
+    }
+    if (status == MZ_OK) {
+        status = measure_codecs(os, options, &made, error);
+    }
+    if (status == MZ_OK) {
+        *record = made;
+    }
+    return status;
+}

@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: MIT */
+/* Profile records as JSON (jansson) and what is derived from them; see record.h. */
+#include "profile/record.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include "os/process.h"
+
+#define RECORD_VERSION 1
+#define KNEE_SHARE 0.95
+
+mz_status mz_profile_identify(const char *directory, mz_profile_record *record, mz_error *error)
+{
+    struct stat place;
+    struct statfs system;
+    if (stat(directory, &place) != 0 || statfs(directory, &system) != 0) {
+        int sys_errno = errno;
+        return mz_error_set(error, mz_status_from_errno(sys_errno), sys_errno,
+                            "cannot look at the store directory %s; make it or name another", directory);
+    }
+    mz_machine_cpu_name(record->cpu, sizeof record->cpu);
+    record->cores = (uint32_t)mz_machine_cores();
+    record->device = (uint64_t)place.st_dev;
+    record->file_system = (uint64_t)system.f_type;
+    return MZ_OK;
+}
+
+mz_status mz_profile_path(const char *directory, char *path, size_t capacity, mz_error *error)
+{
+    mz_profile_record who;
+    memset(&who, 0, sizeof who);
+    mz_status status = mz_profile_identify(directory, &who, error);
+    if (status != MZ_OK) {
+        return status;
+    }
+    char identity[256];
+    int length = snprintf(identity, sizeof identity, "%s|%u|%llu|%llu", who.cpu, who.cores,
+                          (unsigned long long)who.device, (unsigned long long)who.file_system);
+    unsigned long long key = XXH3_64bits(identity, (size_t)length);
+    const char *cache = getenv("XDG_CACHE_HOME");
+    const char *home = getenv("HOME");
+    int used = -1;
+    if (cache != NULL && cache[0] == '/') {
+        used = snprintf(path, capacity, "%s/mzcache/profile-%016llx.json", cache, key);
+    } else if (home != NULL && home[0] == '/') {
+        used = snprintf(path, capacity, "%s/.cache/mzcache/profile-%016llx.json", home, key);
+    }
+    if (used < 0 || (size_t)used >= capacity) {
+        return mz_error_set(error, MZ_E_NOTFOUND, 0,
+                            "there is no cache directory; set XDG_CACHE_HOME or HOME");
+    }
+    return MZ_OK;
+}
+
+static json_t *record_to_json(const mz_profile_record *record)
+{
+    json_t *reads = json_array();
+    for (uint32_t i = 0; i < record->read_count; i++) {
+        const mz_profile_read *r = &record->reads[i];
+        json_array_append_new(reads, json_pack("{s:I, s:I, s:f}", "request_bytes",
+                                               (json_int_t)r->request_bytes, "depth",
+                                               (json_int_t)r->depth, "bytes_per_s", r->bytes_per_s));
+    }
+    json_t *codecs = json_array();
+    for (uint32_t i = 0; i < record->codec_count; i++) {
+        const mz_profile_codec *c = &record->codecs[i];
+        json_array_append_new(
+            codecs, json_pack("{s:s, s:s, s:I, s:f, s:f}", "codec", c->codec, "variant", c->variant,
+                              "threads", (json_int_t)c->threads, "encode_bytes_per_s",
+                              c->encode_bytes_per_s, "decode_bytes_per_s", c->decode_bytes_per_s));
+    }
+    const mz_profile_pages *p = &record->pages;
+    json_t *pages = json_pack("{s:f, s:f, s:f, s:f}", "small_bytes_per_s", p->small_bytes_per_s,
+                              "huge_bytes_per_s", p->huge_bytes_per_s, "small_all_bytes_per_s",
+                              p->small_all_bytes_per_s, "huge_all_bytes_per_s",
+                              p->huge_all_bytes_per_s);
+    return json_pack("{s:i, s:s, s:I, s:I, s:I, s:b, s:b, s:f, s:f, s:I, s:I, s:o, s:o, s:o}",
+                     "version", RECORD_VERSION, "cpu", record->cpu, "cores",
+                     (json_int_t)record->cores, "device", (json_int_t)record->device, "file_system",
+                     (json_int_t)record->file_system, "direct", record->direct, "quick",
+                     record->quick, "write_bytes_per_s", record->write_bytes_per_s,
+                     "memcpy_bytes_per_s", record->memcpy_bytes_per_s, "knee_request_bytes",
+                     (json_int_t)record->knee_request_bytes, "knee_depth",
+                     (json_int_t)record->knee_depth, "reads", reads, "codecs", codecs, "pages", pages);
+}
+
+mz_status mz_profile_save(const mz_profile_record *record, const char *path, mz_error *error)
+{
+    char scratch[4200];
+    int used = snprintf(scratch, sizeof scratch, "%s.%ld.tmp", path, (long)getpid());
+    if (used < 0 || (size_t)used >= sizeof scratch) {
+        return mz_error_set(error, MZ_E_INVALID, 0, "the path of the profile is too long");
+    }
+    char *slash = strrchr(scratch, '/');
+    if (slash != NULL) {
+        *slash = '\0';
+        (void)mkdir(scratch, 0700); /* its parent exists: it is the user's cache directory */
+        *slash = '/';
+    }
+    json_t *root = record_to_json(record);
+    if (root == NULL) {
+        return mz_error_set(error, MZ_E_NOMEM, 0, "no memory for the profile");
+    }
+    int failed = json_dump_file(root, scratch, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
+    int sys_errno = errno;
+    json_decref(root);
+    if (failed == 0 && rename(scratch, path) != 0) {
+        failed = 1;
+        sys_errno = errno;
+    }
+    if (failed != 0) {
+        (void)unlink(scratch);
+        return mz_error_set(error, mz_status_from_errno(sys_errno), sys_errno,
+                            "cannot write the profile %s", path);
+    }
+    return MZ_OK;
+}
+
+static bool read_reads(json_t *array, mz_profile_record *record)
+{
+    size_t count = json_array_size(array);
+    if (!json_is_array(array) || count > MZ_PROFILE_READS) {
+        return false;
+    }
+    for (size_t i = 0; i < count; i++) {
+        json_int_t request, depth;
+        double rate;
+        if (json_unpack(json_array_get(array, i), "{s:I, s:I, s:F}", "request_bytes", &request,
+                        "depth", &depth, "bytes_per_s", &rate) != 0 ||
+            request <= 0 || request > UINT32_MAX || depth <= 0 || depth > 4096 || !(rate > 0)) {
+            return false;
+        }
+        record->reads[i] = (mz_profile_read){(uint32_t)request, (uint32_t)depth, rate};
+    }
+    record->read_count = (uint32_t)count;
+    return true;
+}
+
+static bool read_codecs(json_t *array, mz_profile_record *record)
+{
+    size_t count = json_array_size(array);
+    if (!json_is_array(array) || count > MZ_PROFILE_CODECS) {
+        return false;
+    }
+    for (size_t i = 0; i < count; i++) {
+        mz_profile_codec *c = &record->codecs[i];
+        const char *codec, *variant;
+        json_int_t threads;
+        if (json_unpack(json_array_get(array, i), "{s:s, s:s, s:I, s:F, s:F}", "codec", &codec,
+                        "variant", &variant, "threads", &threads, "encode_bytes_per_s",
+                        &c->encode_bytes_per_s, "decode_bytes_per_s", &c->decode_bytes_per_s) != 0 ||
+            strlen(codec) >= sizeof c->codec || strlen(variant) >= sizeof c->variant ||
+            threads <= 0 || threads > 4096) {
+            return false;
+        }
+        memcpy(c->codec, codec, strlen(codec) + 1);
+        memcpy(c->variant, variant, strlen(variant) + 1);
+        c->threads = (uint32_t)threads;
+    }
+    record->codec_count = (uint32_t)count;
+    return true;
+}
+
+static bool record_from_json(json_t *root, mz_profile_record *record)
+{
+    int version, direct, quick;
+    const char *cpu;
+    json_int_t cores, device, system, knee_request, knee_depth;
+    json_t *reads, *codecs, *pages;
+    mz_profile_pages *p = &record->pages;
+    if (json_unpack(root, "{s:i, s:s, s:I, s:I, s:I, s:b, s:b, s:F, s:F, s:I, s:I, s:o, s:o, s:o}",
+                    "version", &version, "cpu", &cpu, "cores", &cores, "device", &device,
+                    "file_system", &system, "direct", &direct, "quick", &quick, "write_bytes_per_s",
+                    &record->write_bytes_per_s, "memcpy_bytes_per_s", &record->memcpy_bytes_per_s,
+                    "knee_request_bytes", &knee_request, "knee_depth", &knee_depth, "reads", &reads,
+                    "codecs", &codecs, "pages", &pages) != 0 ||
+        version != RECORD_VERSION || strlen(cpu) >= sizeof record->cpu) {
+        return false;
+    }
+    memcpy(record->cpu, cpu, strlen(cpu) + 1);
+    record->cores = (uint32_t)cores;
+    record->device = (uint64_t)device;
+    record->file_system = (uint64_t)system;
+    record->direct = direct != 0;
+    record->quick = quick != 0;
+    record->knee_request_bytes = (uint32_t)knee_request;
+    record->knee_depth = (uint32_t)knee_depth;
+    return json_unpack(pages, "{s:F, s:F, s:F, s:F}", "small_bytes_per_s", &p->small_bytes_per_s,
+                       "huge_bytes_per_s", &p->huge_bytes_per_s, "small_all_bytes_per_s",
+                       &p->small_all_bytes_per_s, "huge_all_bytes_per_s",
+                       &p->huge_all_bytes_per_s) == 0 &&
+           read_reads(reads, record) && read_codecs(codecs, record);
+}
+
+mz_status mz_profile_load(const char *path, const mz_profile_record *expected,
+                          mz_profile_record *record, mz_error *error)
+{
+    if (access(path, R_OK) != 0) {
+        return mz_error_set(error, MZ_E_NOTFOUND, errno,
+                            "there is no profile yet; run mzcache profile");
+    }
+    json_error_t reason;
+    json_t *root = json_load_file(path, 0, &reason);
+    mz_profile_record read;
+    memset(&read, 0, sizeof read);
+    bool good = root != NULL && record_from_json(root, &read);
+    json_decref(root);
+    if (!good) {
+        return mz_error_set(error, MZ_E_CORRUPT, 0,
+                            "the profile %s is damaged; run mzcache profile again", path);
+    }
+    if (expected != NULL &&
+        (strcmp(read.cpu, expected->cpu) != 0 || read.cores != expected->cores ||
+         read.device != expected->device || read.file_system != expected->file_system)) {
+        return mz_error_set(error, MZ_E_CORRUPT, 0,
+                            "the profile %s is of another machine; run mzcache profile again", path);
+    }
+    *record = read;
+    return MZ_OK;
+}
+
+static double best_read(const mz_profile_record *record)
+{
+    double best = 0;
+    for (uint32_t i = 0; i < record->read_count; i++) {
+        best = record->reads[i].bytes_per_s > best ? record->reads[i].bytes_per_s : best;
+    }
+    return best;
+}
+
+void mz_profile_find_knee(mz_profile_record *record)
+{
+    double wanted = best_read(record) * KNEE_SHARE;
+    record->knee_request_bytes = 0;
+    record->knee_depth = 0;
+    for (uint32_t i = 0; i < record->read_count; i++) {
+        const mz_profile_read *r = &record->reads[i];
+        bool smaller = record->knee_request_bytes == 0 ||
+                       r->request_bytes < record->knee_request_bytes ||
+                       (r->request_bytes == record->knee_request_bytes &&
+                        r->depth < record->knee_depth);
+        if (r->bytes_per_s >= wanted && smaller) {
+            record->knee_request_bytes = r->request_bytes;
+            record->knee_depth = r->depth;
+        }
+    }
+}
+
+mz_profile mz_profile_summary(const mz_profile_record *record, const char *codec)
+{
+    mz_profile summary = {best_read(record), 0, record->write_bytes_per_s};
+    for (uint32_t i = 0; codec != NULL && i < record->codec_count; i++) {
+        const mz_profile_codec *c = &record->codecs[i];
+        if (strcmp(c->codec, codec) == 0 && c->decode_bytes_per_s > summary.decode_bytes_per_s) {
+            summary.decode_bytes_per_s = c->decode_bytes_per_s;
+        }
+    }
+    return summary;
+}

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What one device, directory and processor can do (paper 4.3, "offline profiling").
+ *
+ * A *mz_profile_record* holds throughputs, measured once and kept as JSON under
+ * $XDG_CACHE_HOME/mzcache/, one file per device, file system and processor. The per-unit times that
+ * the policy needs are derived from it and the sizes of the units at hand, so a new model never
+ * needs a new profile. All rates are bytes per second of the data that comes out.
+ *
+ * Threads: plain data; the functions may be called from any thread.
+ */
+#ifndef MZ_PROFILE_RECORD_H
+#define MZ_PROFILE_RECORD_H
+
+#include "os/os.h"
+#include "swap/policy.h"
+
+#define MZ_PROFILE_READS 40
+#define MZ_PROFILE_CODECS 16
+
+/* Sequential direct reads of one request size with so many under way. */
+typedef struct mz_profile_read {
+    uint32_t request_bytes;
+    uint32_t depth;
+    double bytes_per_s;
+} mz_profile_read;
+
+/* One codec by one kernel variant on so many threads. */
+typedef struct mz_profile_codec {
+    char codec[16];
+    char variant[16];
+    uint32_t threads;
+    double encode_bytes_per_s, decode_bytes_per_s;
+} mz_profile_codec;
+
+/* Committing pages by MADV_POPULATE_WRITE. */
+typedef struct mz_profile_pages {
+    double small_bytes_per_s;       /* 4 KB pages, one thread */
+    double huge_bytes_per_s;        /* huge pages, one thread */
+    double small_all_bytes_per_s;   /* 4 KB pages, one thread per core */
+    double huge_all_bytes_per_s;
+} mz_profile_pages;
+
+typedef struct mz_profile_record {
+    char cpu[128];
+    uint32_t cores;
+    uint64_t device;          /* st_dev of the store directory */
+    uint64_t file_system;     /* f_type of statfs */
+    bool direct;              /* false: the file system refused O_DIRECT, reads were buffered */
+    bool quick;               /* measured in two seconds instead of in full */
+    uint32_t read_count, codec_count;
+    mz_profile_read reads[MZ_PROFILE_READS];
+    mz_profile_codec codecs[MZ_PROFILE_CODECS];
+    mz_profile_pages pages;
+    double write_bytes_per_s;
+    double memcpy_bytes_per_s;   /* one thread, to compare the codecs with */
+    uint32_t knee_request_bytes; /* smallest request that reaches 95 % of the best rate, ... */
+    uint32_t knee_depth;         /* ... at the smallest depth that does */
+} mz_profile_record;
+
+/*
+ * Path of the record for a store directory on this machine, into path[capacity].
+ * Errors: MZ_E_NOTFOUND if the directory does not exist or there is no cache directory.
+ */
+mz_status mz_profile_path(const char *directory, char *path, size_t capacity, mz_error *error);
+
+/* Fill cpu, cores, device and file_system of a record for a directory. MZ_E_NOTFOUND. */
+mz_status mz_profile_identify(const char *directory, mz_profile_record *record, mz_error *error);
+
+/* Write a record, in one step: a reader sees the old one or the new one. */
+mz_status mz_profile_save(const mz_profile_record *record, const char *path, mz_error *error);
+
+/*
+ * Read a record.
+ * Errors: MZ_E_NOTFOUND, MZ_E_CORRUPT if it is damaged or was measured elsewhere than `expected`
+ * says (NULL: anywhere).
+ */
+mz_status mz_profile_load(const char *path, const mz_profile_record *expected,
+                          mz_profile_record *record, mz_error *error);
+
+/* Smallest request and depth that reach 95 % of the best read rate. Sets both knee fields. */
+void mz_profile_find_knee(mz_profile_record *record);
+
+/* The three throughputs that the policy needs, for a codec (NULL: none) on this machine. */
+mz_profile mz_profile_summary(const mz_profile_record *record, const char *codec);
+
+#endif
