@@ -96,6 +96,12 @@ static int threads_from_env(const mz_log_sink *log)
     return (int)value;
 }
 
+/* Measuring inside the host takes up to 50 MB for two seconds, so it must be asked for. */
+static bool wants_profile(const char *text)
+{
+    return text != NULL && strcmp(text, "auto") == 0;
+}
+
 static mz_status create_pool(mz_plugin *plugin, mz_error *error)
 {
     const char *guard = getenv("MZCACHE_GUARD");
@@ -104,6 +110,7 @@ static mz_status create_pool(mz_plugin *plugin, mz_error *error)
         .codec = getenv("MZCACHE_CODEC"),
         .store_dir = getenv("MZCACHE_STORE"),
         .restore_threads = threads_from_env(&plugin->log),
+        .auto_profile = wants_profile(getenv("MZCACHE_PROFILE")),
         .guard = guard != NULL && strcmp(guard, "1") == 0,
         .log = plugin->log,
     };

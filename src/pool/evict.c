@@ -198,6 +198,7 @@ mz_status mz_evict_tagged(mz_pool *pool, uint64_t bytes, unsigned tags, uint64_t
         pthread_cond_wait(&pool->restore.change, &pool->restore.lock);
     }
     pool->evict_busy = true;
+    mz_pool_profile_start(pool);
     hold(pool);
     for (uint32_t i = 0; i < pool->unit_count; i++) {
         pool->units[i]->refused = false;

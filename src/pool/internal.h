@@ -46,7 +46,10 @@ struct mz_pool {
 
     mz_policy_unit *plan_units; /* [unit_capacity] */
     mz_plan_step *plan_steps;   /* [2 * unit_capacity]: an eviction may also spill each unit */
-    mz_profile profile;
+    mz_profile profile;         /* throughputs of this machine, or defaults */
+    bool auto_profile;          /* measure in the background if there is no record */
+    bool profiled, measuring;   /* `profile` was measured; a measurement was begun */
+    pthread_t measure_thread;   /* valid if `measuring` */
     void *bounce;               /* MZ_BOUNCE_BYTES of addresses, for encoding towards the store */
     bool bounce_used;           /* it has pages */
 
@@ -67,6 +70,15 @@ uint32_t mz_pool_find(const mz_pool *pool, const void *address);
  */
 mz_status mz_pool_move_out(mz_pool *pool, mz_unit *unit, mz_path path, uint64_t resident_bytes,
                            uint64_t *freed, mz_error *error);
+
+/* Take the machine's record if there is one; returns its read depth, 0 without. At creation. */
+uint32_t mz_pool_profile_load(mz_pool *pool);
+
+/* Begin to measure in the background if that is wanted and was not done. Under the lock. */
+void mz_pool_profile_start(mz_pool *pool);
+
+/* Wait for a measurement under way. At destruction, without the lock. */
+void mz_pool_profile_stop(mz_pool *pool);
 
 /* Remember and log a failure; the lock is not held. */
 void mz_pool_set_error(mz_pool *pool, const mz_error *error);

@@ -26,7 +26,9 @@ typedef struct mz_pool_options {
     const mz_os *os;        /* system calls; NULL: mz_os_linux() */
     const char *codec;      /* "raw": KV is written to the store as it is (exact); "q8"; NULL: "raw" */
     const char *store_dir;  /* made if missing; NULL: $XDG_CACHE_HOME/mzcache or ~/.cache/mzcache */
-    int restore_threads;    /* 0: 4 */
+    int restore_threads;    /* 0: as many as the profile found to saturate the storage, else 8 */
+    bool auto_profile;      /* measure this machine in the background at the first eviction if
+                               `mzcache profile` was never run here */
     bool guard;             /* forbid access to evicted ranges: a stray access faults (for tests) */
     mz_log_sink log;        /* where lines go */
 } mz_pool_options;
