@@ -3,13 +3,13 @@
  * restore_generate over stock libllama: tokens in, tokens out.
  *
  * A *mz_llm* is one model and one conversation (one llama.cpp context) whose memory is elastic. It
- * loads the mzCache plug-in into the libllama that it is linked with. Greedy sampling only: the same
- * tokens in give the same tokens out, evicted or not.
+ * loads the mzCache plug-in into the libllama that it is linked with. Greedy sampling only: the
+ * same tokens in give the same tokens out, evicted or not.
  *
- * One thread at a time may use one mz_llm; mz_evict and mz_status_get on its pool may come from any
- * thread meanwhile. mz_llm_open takes over llama.cpp's one log callback (what it says in a failed
- * open becomes `message`, everything else is dropped), so two of them must not run at once; a program
- * that wants llama.cpp's lines sets its own callback afterwards.
+ * One thread at a time may use one mz_llm; mz_evict and mz_status_get on its pool may come from
+ * any thread meanwhile. mz_llm_open takes over llama.cpp's one log callback (what it says in a
+ * failed open becomes `message`, everything else is dropped), so two of them must not run at once;
+ * a program that wants llama.cpp's lines sets its own callback afterwards.
  */
 #ifndef MZCACHE_LLM_H
 #define MZCACHE_LLM_H
@@ -23,18 +23,20 @@ extern "C" {
 typedef struct mz_llm mz_llm;
 
 typedef struct mz_llm_options {
-    const char *model_path;   /* GGUF file; required */
-    const char *plugin_path;  /* libggml-mzcache.so; NULL: beside this library, then the loader's path */
-    const char *codec;        /* "raw" (default), "q8" */
-    const char *store_dir;    /* directory of the store; NULL: $XDG_CACHE_HOME/mzcache or ~/.cache/mzcache */
-    uint32_t context_tokens;  /* size of the KV cache in tokens; 0: the model's own */
-    uint32_t batch_tokens;    /* tokens per prefill step; 0: 512 */
-    int threads;              /* compute threads; 0: one per core */
-    int restore_threads;      /* threads that restore; 0: chosen by the library */
-    const char *kv_type;      /* "f16" (default), "q8_0", "f32", "bf16" */
-    int flash_attention;      /* 1 on, 0 off, -1 llama.cpp decides */
-    bool no_mmap;             /* load weights by read instead of mmap */
-    bool stock;               /* do not use the mzCache device: the bare engine, to compare with */
+    const char *model_path; /* GGUF file; required */
+    const char
+        *plugin_path;  /* libggml-mzcache.so; NULL: beside this library, then the loader's path */
+    const char *codec; /* "raw" (default), "q8" */
+    const char
+        *store_dir; /* directory of the store; NULL: $XDG_CACHE_HOME/mzcache or ~/.cache/mzcache */
+    uint32_t context_tokens; /* size of the KV cache in tokens; 0: the model's own */
+    uint32_t batch_tokens;   /* tokens per prefill step; 0: 512 */
+    int threads;             /* compute threads; 0: one per core */
+    int restore_threads;     /* threads that restore; 0: chosen by the library */
+    const char *kv_type;     /* "f16" (default), "q8_0", "f32", "bf16" */
+    int flash_attention;     /* 1 on, 0 off, -1 llama.cpp decides */
+    bool no_mmap;            /* load weights by read instead of mmap */
+    bool stock;              /* do not use the mzCache device: the bare engine, to compare with */
 } mz_llm_options;
 
 /* Set every field to its default. */
@@ -42,8 +44,9 @@ MZ_API void mz_llm_options_default(mz_llm_options *options);
 
 /*
  * Load a model. The first open of a process loads the plug-in too; it has one pool per process, so
- * codec, store_dir and restore_threads count in that open only (they are handed over as MZCACHE_CODEC,
- * MZCACHE_STORE and MZCACHE_RESTORE_THREADS; a NULL or 0 leaves what the environment says).
+ * codec, store_dir and restore_threads count in that open only (they are handed over as
+ * MZCACHE_CODEC, MZCACHE_STORE and MZCACHE_RESTORE_THREADS; a NULL or 0 leaves what the
+ * environment says).
  * Owner: the caller frees *llm by mz_llm_close.
  * message: receives one sentence on failure, at most message_bytes including its 0; may be NULL.
  * Errors: MZ_E_NOTFOUND (model or plug-in), MZ_E_ENGINE (llama.cpp refused the file), MZ_E_HOST.
@@ -69,9 +72,10 @@ typedef struct mz_llm_timing {
 } mz_llm_timing;
 
 /*
- * Append `count` tokens to the conversation (0 only to go on after a generated token) and generate up to `max_new` more, greedily, while what
- * was evicted is restored in the background. Stops at an end-of-generation token (reported to
- * on_token too, with no text). The generated tokens become part of the conversation.
+ * Append `count` tokens to the conversation (0 only to go on after a generated token) and generate
+ * up to `max_new` more, greedily, while what was evicted is restored in the background. Stops at
+ * an end-of-generation token (reported to on_token too, with no text). The generated tokens become
+ * part of the conversation.
  * Errors: MZ_E_INVALID (context full, no tokens, bad token id), MZ_E_ENGINE (decode failed; what
  *   failed stands in mz_pool_status.last_error; the conversation is as before the failed step),
  *   MZ_E_LOST (the same, but this model's memory can't be rolled back: the conversation is empty).
@@ -102,13 +106,16 @@ MZ_API const float *mz_llm_logits(const mz_llm *llm, size_t *vocabulary);
 /*
  * Wrap one message into the model's own chat template, as the text that continues the conversation
  * and asks for an answer; tokenize it with add_special false unless the conversation is empty.
- * Returns the bytes without the 0, also when that is more than fits (then `out` holds none of it), or
- * a negative mz_status: MZ_E_UNSUPPORTED if the model has no template that llama.cpp knows.
+ * Returns the bytes without the 0, also when that is more than fits (then `out` holds none of it),
+ * or a negative mz_status: MZ_E_UNSUPPORTED if the model has no template that llama.cpp knows.
  */
 MZ_API long mz_llm_chat_format(const mz_llm *llm, const char *role, const char *text, char *out,
                                size_t capacity);
 
-/* Where the plug-in of this library lies: beside it, else its bare name, which the loader looks up. */
+/*
+ * Where the plug-in of this library lies: beside it, else its bare name, which the loader looks
+ * up.
+ */
 MZ_API void mz_llm_plugin_path(char *path, size_t capacity);
 
 /* What engine this library runs on, and whether the plug-in loads into it. */

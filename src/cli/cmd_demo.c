@@ -25,7 +25,8 @@
 
 static const char help[] =
     "Usage: mzcache demo -m FILE [OPTIONS]\n\n"
-    "A long conversation: all of its memory is given back, then it goes on. Compared with a process\n"
+    "A long conversation: all of its memory is given back, then it goes on. Compared with a "
+    "process\n"
     "that never gave anything back, and with one that was ended and started again.\n\n"
     "  -f, --file FILE          text that the conversation is about (a built-in one)\n"
     "  -t, --tokens N           length of that text in tokens (3000)\n"
@@ -33,11 +34,16 @@ static const char help[] =
     "\nExit codes: 0 done, 1 failed or the answers differ, 2 wrong use.\n";
 
 static const char built_in_text[] =
-    "The lighthouse stood on a spit of black rock where two currents met. Its keeper wrote a page each "
-    "evening: the wind, the ships that passed, and one thing that had surprised him. On some days it "
-    "was a bird that would not leave the gallery. On others it was a letter which had taken a year to "
-    "arrive, or the way in which fog makes a small sound seem near. He kept the pages in a tin box, and "
-    "he numbered them, because he held that memory is a matter of order more than of strength. When the "
+    "The lighthouse stood on a spit of black rock where two currents met. Its keeper wrote a page "
+    "each "
+    "evening: the wind, the ships that passed, and one thing that had surprised him. On some days "
+    "it "
+    "was a bird that would not leave the gallery. On others it was a letter which had taken a year "
+    "to "
+    "arrive, or the way in which fog makes a small sound seem near. He kept the pages in a tin "
+    "box, and "
+    "he numbered them, because he held that memory is a matter of order more than of strength. "
+    "When the "
     "lamp was changed he wrote down what the old one had cost and what the new one would save. ";
 
 /* What stands before and behind the text in the first message. */
@@ -54,8 +60,8 @@ typedef struct demo {
     mz_cli_model model;
     const char *file;
     long text_tokens, predict;
-    char *text;            /* owned; what the conversation is about */
-    int32_t *history;      /* owned; all said up to the second question, for who starts again */
+    char *text;       /* owned; what the conversation is about */
+    int32_t *history; /* owned; all said up to the second question, for who starts again */
     size_t history_count;
 } demo;
 
@@ -87,7 +93,10 @@ static int32_t *message_tokens(mz_cli_session *session, const char *text, size_t
     return tokens;
 }
 
-/* The first message: the text, repeated or cut to about the wanted number of tokens, and a question. */
+/*
+ * The first message: the text, repeated or cut to about the wanted number of tokens, and a
+ * question.
+ */
 static char *text_of_length(mz_cli_session *session, const char *source, long wanted)
 {
     long per_piece = mz_llm_tokenize(session->llm, source, false, NULL, 0);
@@ -157,12 +166,11 @@ static int evict_all(mz_cli_session *session, json_t *evictions)
         fprintf(stderr, "mzcache demo: not everything was evicted: %s\n", eviction.reason);
         return MZ_CLI_FAILED;
     }
-    json_array_append_new(evictions,
-                          json_pack("{s:I, s:I, s:I, s:I}", "freed_bytes",
-                                    (json_int_t)eviction.freed_bytes, "evict_ns",
-                                    (json_int_t)eviction.taken_ns, "pss_before_bytes",
-                                    (json_int_t)eviction.pss_before, "pss_after_bytes",
-                                    (json_int_t)eviction.pss_after));
+    json_array_append_new(evictions, json_pack("{s:I, s:I, s:I, s:I}", "freed_bytes",
+                                               (json_int_t)eviction.freed_bytes, "evict_ns",
+                                               (json_int_t)eviction.taken_ns, "pss_before_bytes",
+                                               (json_int_t)eviction.pss_before, "pss_after_bytes",
+                                               (json_int_t)eviction.pss_after));
     return MZ_CLI_OK;
 }
 
@@ -327,7 +335,8 @@ static figures compare(const json_t *keeps, const json_t *evicts, const json_t *
         .ttft_keeps_ns = number_at(answer_at(keeps, 1), "ttft_ns"),
         .ttft_evicted_ns = number_at(answer_at(evicts, 1), "ttft_ns"),
         .stall_ns = number_at(answer_at(evicts, 1), "stall_ns"),
-        .ttft_restart_ns = number_at(restarts, "open_ns") + number_at(answer_at(restarts, 0), "ttft_ns"),
+        .ttft_restart_ns =
+            number_at(restarts, "open_ns") + number_at(answer_at(restarts, 0), "ttft_ns"),
         .context_tokens = number_at(answer_at(keeps, 0), "context_tokens"),
         .identical = true,
     };
@@ -354,11 +363,12 @@ static void print_table(const figures *f, const json_t *evicts)
            mz_size_format(f->pss_evicted, c, sizeof c));
     printf("%-34s %14s %11.0f ms\n", "asked on after the eviction",
            mz_size_format(f->pss_after, e, sizeof e), mz_cli_ms(f->ttft_evicted_ns));
-    printf("%-34s %14s %11.0f ms\n", "ended and started again", "",
-           mz_cli_ms(f->ttft_restart_ns));
+    printf("%-34s %14s %11.0f ms\n", "ended and started again", "", mz_cli_ms(f->ttft_restart_ns));
     printf("\ngiven back: %s in %.0f ms; waited for memory at the gate: %.0f ms\n",
-           mz_size_format(f->freed_bytes, a, sizeof a), mz_cli_ms(f->evict_ns), mz_cli_ms(f->stall_ns));
-    printf("tokens identical to the process that was never evicted: %s\n", f->identical ? "yes" : "NO");
+           mz_size_format(f->freed_bytes, a, sizeof a), mz_cli_ms(f->evict_ns),
+           mz_cli_ms(f->stall_ns));
+    printf("tokens identical to the process that was never evicted: %s\n",
+           f->identical ? "yes" : "NO");
 }
 
 static void print_figures(const demo *d, const figures *f, const json_t *evicts)
@@ -370,12 +380,12 @@ static void print_figures(const demo *d, const figures *f, const json_t *evicts)
     mz_cli_print_json(json_pack(
         "{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:b}", "event", "demo",
         "context_tokens", (json_int_t)f->context_tokens, "pss_never_evicted_bytes",
-        (json_int_t)f->pss_keeps, "pss_before_bytes", (json_int_t)f->pss_before, "pss_evicted_bytes",
-        (json_int_t)f->pss_evicted, "pss_after_bytes", (json_int_t)f->pss_after, "freed_bytes",
-        (json_int_t)f->freed_bytes, "evict_ms", mz_cli_ms(f->evict_ns), "ttft_never_evicted_ms",
-        mz_cli_ms(f->ttft_keeps_ns), "ttft_after_eviction_ms", mz_cli_ms(f->ttft_evicted_ns),
-        "stall_ms", mz_cli_ms(f->stall_ns), "ttft_restart_ms", mz_cli_ms(f->ttft_restart_ns),
-        "tokens_identical", f->identical));
+        (json_int_t)f->pss_keeps, "pss_before_bytes", (json_int_t)f->pss_before,
+        "pss_evicted_bytes", (json_int_t)f->pss_evicted, "pss_after_bytes",
+        (json_int_t)f->pss_after, "freed_bytes", (json_int_t)f->freed_bytes, "evict_ms",
+        mz_cli_ms(f->evict_ns), "ttft_never_evicted_ms", mz_cli_ms(f->ttft_keeps_ns),
+        "ttft_after_eviction_ms", mz_cli_ms(f->ttft_evicted_ns), "stall_ms", mz_cli_ms(f->stall_ns),
+        "ttft_restart_ms", mz_cli_ms(f->ttft_restart_ns), "tokens_identical", f->identical));
 }
 
 static int play_all(demo *d)
@@ -388,7 +398,8 @@ static int play_all(demo *d)
     if (keeps == NULL || !keep_history(d, keeps)) {
         goto out;
     }
-    fprintf(stderr, "2/3 evicted: the same, and gives everything back before each further question\n");
+    fprintf(stderr,
+            "2/3 evicted: the same, and gives everything back before each further question\n");
     evicts = play(d, ROLE_EVICTS);
     if (evicts == NULL) {
         goto out;
@@ -465,7 +476,8 @@ int mz_cli_demo(int argc, char **argv)
     }
     if (d.model.llm.context_tokens == 0) {
         /* Room for the answers, the questions and the template around them. */
-        d.model.llm.context_tokens = (uint32_t)(d.text_tokens + (TURNS + 1) * (d.predict + 64) + 256);
+        d.model.llm.context_tokens =
+            (uint32_t)(d.text_tokens + (TURNS + 1) * (d.predict + 64) + 256);
     }
     d.text = d.file != NULL ? mz_cli_read_text(COMMAND, d.file) : strdup(built_in_text);
     code = d.text != NULL ? play_all(&d) : MZ_CLI_FAILED;

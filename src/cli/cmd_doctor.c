@@ -196,8 +196,9 @@ int mz_cli_doctor(int argc, char **argv)
     check_engine(&d, options.llm.plugin_path);
     check_models(&d);
     if (!d.json) {
-        printf("\n%s\n", d.bad == 0 ? "mzCache can be used here."
-                                    : "mzCache can't be used here until the !! lines are put right.");
+        printf("\n%s\n", d.bad == 0
+                             ? "mzCache can be used here."
+                             : "mzCache can't be used here until the !! lines are put right.");
     }
     return d.bad == 0 ? MZ_CLI_OK : MZ_CLI_FAILED;
 }

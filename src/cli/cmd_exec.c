@@ -22,7 +22,8 @@
 
 static const char help[] =
     "Usage: mzcache exec [OPTIONS] -- HOST [ARGUMENTS]\n\n"
-    "Start HOST (llama-server, llama-cli, a Python program ...) with the mzCache plug-in. Tell the\n"
+    "Start HOST (llama-server, llama-cli, a Python program ...) with the mzCache plug-in. Tell "
+    "the\n"
     "host to offload all layers (-ngl 99, n_gpu_layers=-1, gpuLayers: \"max\"): they go to the\n"
     "elastic device, which computes on the CPU.\n\n"
     "      --codec NAME         raw: exact, to flash (default); q8: 8 bit, compressed in memory\n"

@@ -2,8 +2,8 @@
 /*
  * mzcache run: answer a prompt; with --evict, give memory back and go on with the conversation.
  *
- * The text goes to stdout as it comes, figures follow on stderr; with --json stdout carries one JSON
- * object per event instead, so that scripts need not parse sentences.
+ * The text goes to stdout as it comes, figures follow on stderr; with --json stdout carries one
+ * JSON object per event instead, so that scripts need not parse sentences.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -23,7 +23,8 @@ static const char help[] =
     "  -f, --file FILE          the prompt from a file (-: standard input)\n"
     "  -n, --predict N          most tokens to generate for each prompt (64)\n"
     "      --evict SIZE         give back SIZE (512M, 40%: of what is resident) after the answer\n"
-    "      --then TEXT          the second prompt, after the eviction (Continue.)\n" MZ_CLI_MODEL_HELP
+    "      --then TEXT          the second prompt, after the eviction "
+    "(Continue.)\n" MZ_CLI_MODEL_HELP
     "\nExit codes: 0 done, 1 failed, 2 wrong use, 3 less freed than asked for.\n";
 
 enum { OPTION_EVICT = MZ_CLI_OWN, OPTION_THEN };
@@ -102,8 +103,9 @@ static void print_answer(const run_options *run, const char *name, const mz_cli_
     if (!run->model.json) {
         fprintf(stdout, "\n");
         fflush(stdout);
-        fprintf(stderr, "%s: %u tokens in, first token after %.1f ms (%.1f ms at the gate), "
-                        "%u tokens out in %.1f ms; context %u\n",
+        fprintf(stderr,
+                "%s: %u tokens in, first token after %.1f ms (%.1f ms at the gate), "
+                "%u tokens out in %.1f ms; context %u\n",
                 name, timing->input_tokens, mz_cli_ms(timing->ttft_ns), mz_cli_ms(timing->stall_ns),
                 timing->output_tokens, mz_cli_ms(timing->total_ns), timing->context_tokens);
         return;
@@ -114,14 +116,14 @@ static void print_answer(const run_options *run, const char *name, const mz_cli_
     }
     /* A generation may stop within a character: such text is no JSON string and is left out. */
     json_t *text = json_stringn(answer->text != NULL ? answer->text : "", answer->text_bytes);
-    mz_cli_print_json(json_pack(
-        "{s:s, s:s, s:o, s:o, s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:I}", "event", "answer", "name", name,
-        "text", text != NULL ? text : json_null(), "tokens", tokens, "load_ms",
-        mz_cli_ms(session->open_ns), "ttft_ms", mz_cli_ms(timing->ttft_ns), "stall_ms",
-        mz_cli_ms(timing->stall_ns), "total_ms", mz_cli_ms(timing->total_ns), "input_tokens",
-        (json_int_t)timing->input_tokens, "output_tokens", (json_int_t)timing->output_tokens,
-        "context_tokens", (json_int_t)timing->context_tokens, "pss_bytes",
-        (json_int_t)mz_cli_pss_bytes()));
+    mz_cli_print_json(
+        json_pack("{s:s, s:s, s:o, s:o, s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:I}", "event", "answer",
+                  "name", name, "text", text != NULL ? text : json_null(), "tokens", tokens,
+                  "load_ms", mz_cli_ms(session->open_ns), "ttft_ms", mz_cli_ms(timing->ttft_ns),
+                  "stall_ms", mz_cli_ms(timing->stall_ns), "total_ms", mz_cli_ms(timing->total_ns),
+                  "input_tokens", (json_int_t)timing->input_tokens, "output_tokens",
+                  (json_int_t)timing->output_tokens, "context_tokens",
+                  (json_int_t)timing->context_tokens, "pss_bytes", (json_int_t)mz_cli_pss_bytes()));
 }
 
 static void print_eviction(const run_options *run, const mz_cli_eviction *eviction)

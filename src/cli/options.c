@@ -38,8 +38,8 @@ bool mz_cli_parse_number(const char *command, const char *what, const char *text
     errno = 0;
     long value = strtol(text, &end, 10);
     if (errno != 0 || end == text || *end != '\0' || value < least || value > INT_MAX) {
-        mz_cli_wrong_use(command, "%s must be a whole number of at least %ld, not \"%s\"", what, least,
-                         text);
+        mz_cli_wrong_use(command, "%s must be a whole number of at least %ld, not \"%s\"", what,
+                         least, text);
         return false;
     }
     *number = value;
@@ -163,7 +163,8 @@ static bool take_text(const char *command, int option, const char *value, mz_llm
     }
 }
 
-bool mz_cli_take_model_option(const char *command, int option, const char *value, mz_cli_model *model)
+bool mz_cli_take_model_option(const char *command, int option, const char *value,
+                              mz_cli_model *model)
 {
     switch (option) {
     case 'h':

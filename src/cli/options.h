@@ -2,8 +2,8 @@
 /*
  * The options that say which model and how; run, chat and demo share them.
  *
- * A command puts MZ_CLI_MODEL_LONG into its table for getopt_long, MZ_CLI_MODEL_SHORT into its short
- * options, and gives each option that is not its own to mz_cli_take_model_option.
+ * A command puts MZ_CLI_MODEL_LONG into its table for getopt_long, MZ_CLI_MODEL_SHORT into its
+ * short options, and gives each option that is not its own to mz_cli_take_model_option.
  */
 #ifndef MZ_CLI_OPTIONS_H
 #define MZ_CLI_OPTIONS_H
@@ -43,7 +43,10 @@ enum mz_cli_option {
         {"no-mmap", no_argument, NULL, MZ_CLI_NO_MMAP},                                            \
         {"kv-type", required_argument, NULL, MZ_CLI_KV_TYPE},                                      \
         {"flash-attn", required_argument, NULL, MZ_CLI_FLASH_ATTN},                                \
-        {"plugin", required_argument, NULL, MZ_CLI_PLUGIN}, {"json", no_argument, NULL, MZ_CLI_JSON}
+        {"plugin", required_argument, NULL, MZ_CLI_PLUGIN},                                        \
+    {                                                                                              \
+        "json", no_argument, NULL, MZ_CLI_JSON                                                     \
+    }
 
 /* The page of help for them. */
 #define MZ_CLI_MODEL_HELP                                                                          \
@@ -70,7 +73,8 @@ typedef struct mz_cli_model {
 void mz_cli_model_default(mz_cli_model *model);
 
 /* Returns false, having said why on stderr, if the option is wrong or unknown. */
-bool mz_cli_take_model_option(const char *command, int option, const char *value, mz_cli_model *model);
+bool mz_cli_take_model_option(const char *command, int option, const char *value,
+                              mz_cli_model *model);
 
 /* A whole number of at least `least`; false, having said so on stderr, for anything else. */
 bool mz_cli_parse_number(const char *command, const char *what, const char *text, long least,
@@ -83,6 +87,7 @@ bool mz_cli_parse_size(const char *command, const char *what, const char *text, 
 char *mz_cli_read_text(const char *command, const char *path);
 
 /* Say what is wrong and where the help is. Returns MZ_CLI_USAGE. */
-int mz_cli_wrong_use(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
+int mz_cli_wrong_use(const char *command, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 
 #endif

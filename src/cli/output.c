@@ -29,8 +29,8 @@ void mz_cli_progress_begin(mz_cli_progress *progress, bool now, const char *what
     }
 }
 
-void mz_cli_progress_update(mz_cli_progress *progress, const char *what, uint64_t done, uint64_t all,
-                            const char *unit)
+void mz_cli_progress_update(mz_cli_progress *progress, const char *what, uint64_t done,
+                            uint64_t all, const char *unit)
 {
     uint64_t taken_ns = mz_now_ns() - progress->started_ns;
     if (!progress->enabled || taken_ns < SHOW_AFTER_NS || all == 0) {
@@ -38,8 +38,8 @@ void mz_cli_progress_update(mz_cli_progress *progress, const char *what, uint64_
     }
     double seconds = (double)taken_ns / 1e9;
     double left = done > 0 ? seconds * (double)(all - done) / (double)done : 0;
-    fprintf(stderr, "\r\033[K%s: %llu of %llu %s, about %.0f s left", what, (unsigned long long)done,
-            (unsigned long long)all, unit, left);
+    fprintf(stderr, "\r\033[K%s: %llu of %llu %s, about %.0f s left", what,
+            (unsigned long long)done, (unsigned long long)all, unit, left);
     progress->shown = true;
 }
 

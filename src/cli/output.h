@@ -26,8 +26,8 @@ void mz_cli_progress_init(mz_cli_progress *progress);
 void mz_cli_progress_begin(mz_cli_progress *progress, bool now, const char *what);
 
 /* `done` of `all` units of the step are over. */
-void mz_cli_progress_update(mz_cli_progress *progress, const char *what, uint64_t done, uint64_t all,
-                            const char *unit);
+void mz_cli_progress_update(mz_cli_progress *progress, const char *what, uint64_t done,
+                            uint64_t all, const char *unit);
 
 /* Take the line away. */
 void mz_cli_progress_end(mz_cli_progress *progress);

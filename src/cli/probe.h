@@ -35,7 +35,11 @@ void mz_probe_store_dir(const char *directory, mz_probe_store *result);
 void mz_probe_default_store(char *directory, size_t capacity);
 
 /* Memory controller that governs this process. */
-typedef enum mz_probe_cgroup { MZ_PROBE_NO_CGROUP, MZ_PROBE_CGROUP_V1, MZ_PROBE_CGROUP_V2 } mz_probe_cgroup;
+typedef enum mz_probe_cgroup {
+    MZ_PROBE_NO_CGROUP,
+    MZ_PROBE_CGROUP_V1,
+    MZ_PROBE_CGROUP_V2
+} mz_probe_cgroup;
 mz_probe_cgroup mz_probe_memory_cgroup(void);
 
 #endif

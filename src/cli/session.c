@@ -82,7 +82,8 @@ static bool collect_token(void *context, int32_t token, const char *text, size_t
     void *words = answer->text;
     void *numbers = answer->tokens;
     bool has_room = grow(&words, &c->text_capacity, answer->text_bytes + text_bytes + 1, 1);
-    has_room = grow(&numbers, &c->token_capacity, answer->token_count + 1, sizeof token) && has_room;
+    has_room =
+        grow(&numbers, &c->token_capacity, answer->token_count + 1, sizeof token) && has_room;
     answer->text = words;
     answer->tokens = numbers;
     if (!has_room) {
@@ -221,7 +222,8 @@ void mz_cli_eviction_print(const mz_cli_eviction *eviction, FILE *out)
     char asked[32], freed[32], before[32], after[32];
     fprintf(out, "evicted %s of %s asked for in %.1f ms; the process went from %s to %s\n",
             mz_size_format(eviction->freed_bytes, freed, sizeof freed),
-            mz_size_format(eviction->asked_bytes, asked, sizeof asked), mz_cli_ms(eviction->taken_ns),
+            mz_size_format(eviction->asked_bytes, asked, sizeof asked),
+            mz_cli_ms(eviction->taken_ns),
             mz_size_format(eviction->pss_before, before, sizeof before),
             mz_size_format(eviction->pss_after, after, sizeof after));
     if (eviction->status != MZ_OK) {

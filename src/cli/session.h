@@ -2,8 +2,8 @@
 /*
  * One conversation as a command has it: a model, its answers, what an eviction did.
  *
- * Every command that talks to a model goes through here, so that prefill shows its progress, failures
- * read the same everywhere, and figures are taken in the same way.
+ * Every command that talks to a model goes through here, so that prefill shows its progress,
+ * failures read the same everywhere, and figures are taken in the same way.
  */
 #ifndef MZ_CLI_SESSION_H
 #define MZ_CLI_SESSION_H
@@ -15,24 +15,24 @@
 #include "cli/output.h"
 
 typedef struct mz_cli_answer {
-    char *text;           /* what was generated, 0-terminated; may hold half a character at its end */
+    char *text; /* what was generated, 0-terminated; may hold half a character at its end */
     size_t text_bytes;
-    int32_t *tokens;      /* [token_count] */
+    int32_t *tokens; /* [token_count] */
     size_t token_count;
     mz_llm_timing timing; /* of the whole: prefill in steps counts as one call */
 } mz_cli_answer;
 
 typedef struct mz_cli_session {
-    const char *command;  /* for messages */
+    const char *command; /* for messages */
     mz_llm *llm;
     uint32_t batch_tokens;
-    bool print;           /* tokens go to stdout as they come */
-    uint64_t open_ns;     /* time that loading took */
+    bool print;       /* tokens go to stdout as they come */
+    uint64_t open_ns; /* time that loading took */
     mz_cli_progress progress;
 } mz_cli_session;
 
 typedef struct mz_cli_eviction {
-    mz_status status;               /* MZ_OK or MZ_E_PARTIAL or what failed */
+    mz_status status; /* MZ_OK or MZ_E_PARTIAL or what failed */
     uint64_t asked_bytes;
     uint64_t freed_bytes;
     uint64_t taken_ns;
@@ -49,8 +49,8 @@ int32_t *mz_cli_session_tokenize(mz_cli_session *session, const char *text, bool
                                  size_t *count);
 
 /*
- * Append tokens and generate at most `max_new`. `answer` is filled in any case and is the caller's to
- * release. Returns an exit code, having said why on stderr if it is not 0.
+ * Append tokens and generate at most `max_new`. `answer` is filled in any case and is the caller's
+ * to release. Returns an exit code, having said why on stderr if it is not 0.
  */
 int mz_cli_session_ask(mz_cli_session *session, const int32_t *tokens, size_t count, size_t max_new,
                        mz_cli_answer *answer);

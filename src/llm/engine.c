@@ -2,12 +2,13 @@
 /*
  * The engine's log, and our plug-in in its registry.
  *
- * llama.cpp explains a failure on its log only, so an open listens to it and takes the first error as
- * the reason. ggml keeps one registry per process and a plug-in can't be unloaded, so whoever comes
- * first loads it and everybody later finds it by name; no state of our own is needed for that.
+ * llama.cpp explains a failure on its log only, so an open listens to it and takes the first error
+ * as the reason. ggml keeps one registry per process and a plug-in can't be unloaded, so whoever
+ * comes first loads it and everybody later finds it by name; no state of our own is needed for
+ * that.
  *
- * The plug-in reads its options from the environment because it must do so in hosts that know nothing
- * of it; we hand ours over the same way instead of keeping a second one.
+ * The plug-in reads its options from the environment because it must do so in hosts that know
+ * nothing of it; we hand ours over the same way instead of keeping a second one.
  */
 #include "llm/engine.h"
 
@@ -101,7 +102,8 @@ static void hand_over_options(const mz_llm_options *options)
     }
 }
 
-mz_status mz_engine_load_plugin(const mz_llm_options *options, ggml_backend_reg_t *reg, mz_error *error)
+mz_status mz_engine_load_plugin(const mz_llm_options *options, ggml_backend_reg_t *reg,
+                                mz_error *error)
 {
     ggml_backend_reg_t known = ggml_backend_reg_by_name(PLUGIN_REG);
     if (known != NULL) {

@@ -25,6 +25,7 @@ void mz_engine_find_plugin(const char *path, char *found, size_t capacity);
  * The mzCache registry of this engine; loads the plug-in if nobody did.
  * Errors: MZ_E_NOTFOUND (no such file), MZ_E_HOST (it refused, or the engine refused it).
  */
-mz_status mz_engine_load_plugin(const mz_llm_options *options, ggml_backend_reg_t *reg, mz_error *error);
+mz_status mz_engine_load_plugin(const mz_llm_options *options, ggml_backend_reg_t *reg,
+                                mz_error *error);
 
 #endif

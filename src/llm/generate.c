@@ -2,9 +2,9 @@
 /*
  * restore_generate: prefill, then greedy generation.
  *
- * Nothing here restores: the plug-in asks for what a step needs, in the order in which it needs it,
- * when llama.cpp hands it the graph. So the calls are those of any llama.cpp program, and an evicted
- * conversation takes the very steps of one that never was: same batches, same tokens.
+ * Nothing here restores: the plug-in asks for what a step needs, in the order in which it needs
+ * it, when llama.cpp hands it the graph. So the calls are those of any llama.cpp program, and an
+ * evicted conversation takes the very steps of one that never was: same batches, same tokens.
  *
  * A step that fails leaves no token behind: its cells are taken out of the KV cache again.
  */
@@ -22,7 +22,9 @@ static size_t input_count(const mz_llm *llm, const input *in)
     return in->count + (llm->has_pending ? 1 : 0);
 }
 
-/* Fill the batch with `count` tokens from `first` on; only the very last one of all wants logits. */
+/*
+ * Fill the batch with `count` tokens from `first` on; only the very last one of all wants logits.
+ */
 static void fill_batch(mz_llm *llm, const input *in, size_t first, int32_t count, bool is_last)
 {
     size_t before = llm->has_pending ? 1 : 0;
@@ -125,7 +127,8 @@ static bool report_token(const mz_llm *llm, mz_on_token on_token, void *context)
     char text[256];
     int32_t bytes = 0;
     if (!llm->ended) {
-        bytes = llama_token_to_piece(llm->vocab, llm->pending, text, (int32_t)sizeof text, 0, false);
+        bytes =
+            llama_token_to_piece(llm->vocab, llm->pending, text, (int32_t)sizeof text, 0, false);
     }
     return on_token(context, llm->pending, text, bytes > 0 ? (size_t)bytes : 0);
 }

@@ -22,8 +22,8 @@ struct mz_llm {
     uint32_t decoded;                /* tokens in the KV cache */
     llama_token pending;             /* generated, not decoded yet; valid if has_pending */
     bool has_pending;
-    bool ended;                      /* the conversation's last token ends a generation */
-    bool has_logits;                 /* a step succeeded since the conversation began */
+    bool ended;      /* the conversation's last token ends a generation */
+    bool has_logits; /* a step succeeded since the conversation began */
 };
 
 #endif

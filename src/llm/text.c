@@ -2,10 +2,11 @@
 /*
  * Text to tokens, and messages to the text of the model's chat template.
  *
- * A template formats a whole conversation, but ours is already in the KV cache, and what follows it
- * must be appended as it stands. So a later message is formatted behind a stand-in exchange, and what
- * comes behind the stand-in answer is cut out: that is the end of the answer's turn, then the message.
- * If the model ended its turn itself, that token is in the cache and is not said twice.
+ * A template formats a whole conversation, but ours is already in the KV cache, and what follows
+ * it must be appended as it stands. So a later message is formatted behind a stand-in exchange,
+ * and what comes behind the stand-in answer is cut out: that is the end of the answer's turn, then
+ * the message. If the model ended its turn itself, that token is in the cache and is not said
+ * twice.
  */
 #include <limits.h>
 #include <stdio.h>
@@ -27,7 +28,8 @@ long mz_llm_tokenize(const mz_llm *llm, const char *text, bool add_special, int3
         return MZ_E_INVALID;
     }
     int32_t room = capacity > INT32_MAX ? INT32_MAX : (int32_t)capacity;
-    int32_t count = llama_tokenize(llm->vocab, text, (int32_t)bytes, tokens, room, add_special, true);
+    int32_t count =
+        llama_tokenize(llm->vocab, text, (int32_t)bytes, tokens, room, add_special, true);
     if (count == INT32_MIN) {
         return MZ_E_INVALID;
     }
@@ -85,8 +87,8 @@ long mz_llm_chat_format(const mz_llm *llm, const char *role, const char *text, c
         {"user", "-"}, {"assistant", STAND_IN}, {role, text}};
     bool is_first = mz_llm_context_tokens(llm) == 0;
     mz_status status = MZ_OK;
-    char *whole = apply_template(template_text, is_first ? messages + 2 : messages, is_first ? 1 : 3,
-                                 &status);
+    char *whole = apply_template(template_text, is_first ? messages + 2 : messages,
+                                 is_first ? 1 : 3, &status);
     if (whole == NULL) {
         return status;
     }

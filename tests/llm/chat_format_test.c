@@ -39,14 +39,15 @@ static void generate(mz_llm *llm, const char *text, size_t max_new, int32_t *las
     int32_t tokens[128];
     long count = mz_llm_tokenize(llm, text, false, tokens, 128);
     assert_in_range(count, 1, 128);
-    assert_int_equal(mz_llm_restore_generate(llm, tokens, (size_t)count, max_new, ignore, last, NULL),
-                     MZ_OK);
+    assert_int_equal(
+        mz_llm_restore_generate(llm, tokens, (size_t)count, max_new, ignore, last, NULL), MZ_OK);
 }
 
 static void test_turns(void **state)
 {
     (void)state;
-    static const char first[] = "<|im_start|>user\nSay only: yes<|im_end|>\n<|im_start|>assistant\n";
+    static const char first[] =
+        "<|im_start|>user\nSay only: yes<|im_end|>\n<|im_start|>assistant\n";
     mz_llm_options options;
     mz_llm *llm = NULL;
     mz_llm_options_default(&options);

@@ -2,8 +2,9 @@
 /*
  * Goal: whatever is evicted between two tokens, an exact conversation goes on with the right ones.
  * Method: generate token by token on the mzCache device, evict before each, and compare with stock
- * llama.cpp that never evicts; for each size, with and without flash attention, with a q8_0 KV cache
- * and with weights that were read instead of mapped. What is resident afterwards is checked too.
+ * llama.cpp that never evicts; for each size, with and without flash attention, with a q8_0 KV
+ * cache and with weights that were read instead of mapped. What is resident afterwards is checked
+ * too.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -59,7 +60,8 @@ static void generate_one(mz_llm *llm, const int32_t *tokens, size_t count, taken
     assert_int_equal(timing.output_tokens, 1);
 }
 
-static void say(mz_llm *llm, const char *text, bool is_first, size_t answer, unsigned percent, taken *t)
+static void say(mz_llm *llm, const char *text, bool is_first, size_t answer, unsigned percent,
+                taken *t)
 {
     int32_t tokens[1024];
     long count = mz_llm_tokenize(llm, text, is_first, tokens, 1024);

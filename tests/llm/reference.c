@@ -30,7 +30,8 @@ const char *reference_store(void)
 const char *reference_long_text(void)
 {
     static const char sentence[] =
-        "Day after day the keeper of the light wrote down the wind, the ships and the price of oil, "
+        "Day after day the keeper of the light wrote down the wind, the ships and the price of "
+        "oil, "
         "and on the seventh day he read it all again to see what he had missed. ";
     static char text[20 * sizeof sentence];
     text[0] = '\0';
@@ -110,8 +111,8 @@ void reference_run(const mz_llm_options *options, const reference_turn *turns, s
     llama_token input[2048];
     int32_t kept = 0; /* the last generated token is decoded with the next input */
     for (size_t turn = 0; turn < count; turn++) {
-        kept += llama_tokenize(vocab, turns[turn].text, (int32_t)strlen(turns[turn].text), input + kept,
-                               2000, turn == 0, true);
+        kept += llama_tokenize(vocab, turns[turn].text, (int32_t)strlen(turns[turn].text),
+                               input + kept, 2000, turn == 0, true);
         for (size_t i = 0; i < turns[turn].answer; i++) {
             decode(context, input, kept);
             input[0] = llama_sampler_sample(greedy, context, -1);

@@ -32,7 +32,8 @@ const char *reference_long_text(void);
 
 /*
  * Greedy answers of the turns, one after the other, into tokens. Of `options` it takes the model,
- * kv_type, flash_attention, no_mmap and threads. logits: of the last token, [vocabulary], may be NULL.
+ * kv_type, flash_attention, no_mmap and threads. logits: of the last token, [vocabulary], may be
+ * NULL.
  */
 void reference_run(const mz_llm_options *options, const reference_turn *turns, size_t count,
                    int32_t *tokens, float *logits);

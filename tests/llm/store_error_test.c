@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Goal: with a store that can't be written, nothing is lost: what can be dropped is, the rest stays,
- * the reason is told, and the conversation goes on with the right tokens.
+ * Goal: with a store that can't be written, nothing is lost: what can be dropped is, the rest
+ * stays, the reason is told, and the conversation goes on with the right tokens.
  * Method: the store's folder lies below a plain file, which fails for every user, root included.
  */
 #include <setjmp.h>
