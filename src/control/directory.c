@@ -28,10 +28,17 @@
 
 mz_status mz_control_directory_default(char *directory, size_t capacity, mz_error *error)
 {
+    const char *own = getenv("MZCACHE_CONTROL_DIR");
     const char *runtime = getenv("XDG_RUNTIME_DIR");
     struct stat info;
     int length;
-    if (runtime != NULL && runtime[0] == '/' && stat(runtime, &info) == 0 &&
+    if (own != NULL && own[0] != '\0') {
+        if (own[0] != '/') {
+            return mz_error_set(error, MZ_E_INVALID, 0,
+                                "MZCACHE_CONTROL_DIR=%.100s must be an absolute path", own);
+        }
+        length = snprintf(directory, capacity, "%s", own);
+    } else if (runtime != NULL && runtime[0] == '/' && stat(runtime, &info) == 0 &&
         S_ISDIR(info.st_mode)) {
         length = snprintf(directory, capacity, "%s/mzcache", runtime);
     } else {
@@ -39,7 +46,9 @@ mz_status mz_control_directory_default(char *directory, size_t capacity, mz_erro
     }
     if (length < 0 || (size_t)length >= capacity) {
         return mz_error_set(error, MZ_E_INVALID, 0,
-                            "XDG_RUNTIME_DIR is too long for the path of a socket; shorten it");
+                            "%s is too long for the path of a socket; shorten it",
+                            own != NULL && own[0] != '\0' ? "MZCACHE_CONTROL_DIR"
+                                                          : "XDG_RUNTIME_DIR");
     }
     return MZ_OK;
 }

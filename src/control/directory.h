@@ -29,8 +29,9 @@ typedef struct mz_control_socket {
 } mz_control_socket;
 
 /*
- * The directory of this user: $XDG_RUNTIME_DIR/mzcache if that variable names an existing
- * directory by an absolute path, else /tmp/mzcache-<uid>. Reads the environment.
+ * The directory of this user: $MZCACHE_CONTROL_DIR, an absolute path, if it is set; else
+ * $XDG_RUNTIME_DIR/mzcache if that variable names an existing directory by an absolute path, else
+ * /tmp/mzcache-<uid>. Reads the environment.
  */
 mz_status mz_control_directory_default(char *directory, size_t capacity, mz_error *error);
 

@@ -488,6 +488,13 @@ void mz_control_stop(mz_control *control)
     free(control);
 }
 
+void mz_control_hide(const mz_control *control)
+{
+    if (control != NULL && getpid() == control->pid) {
+        unlink(control->path);
+    }
+}
+
 const char *mz_control_path(const mz_control *control)
 {
     return control->path;

@@ -36,6 +36,13 @@ MZ_API mz_status mz_control_start(mz_pool *pool, const char *directory, mz_contr
  */
 MZ_API void mz_control_stop(mz_control *control);
 
+/*
+ * Remove the socket and leave the rest as it is: for a process that is about to end anyway.
+ * Never blocks, takes no lock, frees nothing; requests under way go on until the process ends. NULL
+ * is fine, and so is a forked child, where it does nothing. Threads: any.
+ */
+MZ_API void mz_control_hide(const mz_control *control);
+
 /* Path of the socket; valid until mz_control_stop. */
 MZ_API const char *mz_control_path(const mz_control *control);
 

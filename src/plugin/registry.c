@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "control/server.h"
 #include "plugin/plugin.h"
 
 #define PLUGIN_EXPORT __attribute__((visibility("default")))
@@ -23,6 +24,7 @@ PLUGIN_EXPORT int ggml_backend_score(void);
 static struct {
     pthread_mutex_t start_lock;
     bool ready;
+    _Atomic(mz_control *) control; /* release when opened, acquire at exit; NULL: none */
     mz_plugin plugin;
 } state = {.start_lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -120,7 +122,30 @@ static mz_status create_pool(mz_plugin *plugin, mz_error *error)
 /* Offer the pool to other processes (socket, metrics). A failure costs only that. */
 static void start_control(mz_plugin *plugin)
 {
-    (void)plugin;
+    const char *wanted = getenv("MZCACHE_CONTROL");
+    if (wanted != NULL && strcmp(wanted, "off") == 0) {
+        return;
+    }
+    mz_error error = MZ_ERROR_INIT;
+    mz_control *control = NULL;
+    if (mz_control_start(plugin->pool, NULL, &control, &error) != MZ_OK) {
+        mz_log(&plugin->log, MZ_LOG_WARN, "no control socket: %s", error.text);
+        return;
+    }
+    atomic_store_explicit(&state.control, control, memory_order_release);
+}
+
+/*
+ * The socket's file must go with the process, and nothing else may happen here. Any thread may have
+ * called exit(), even one inside a step of inference or inside ggml_backend_init, with others still
+ * computing. So no lock is taken and no thread joined: a request under way may be waiting for the
+ * very step that will never end. The threads and the pool end with the process a moment later. The
+ * library is never unloaded (nodelete), so this runs at exit only; and after the host's atexit
+ * functions, which may still free buffers of ours.
+ */
+__attribute__((destructor)) static void leave_process(void)
+{
+    mz_control_hide(atomic_load_explicit(&state.control, memory_order_acquire));
 }
 
 static mz_status start_plugin(mz_plugin *plugin, const mz_host *host, mz_error *error)
