@@ -433,6 +433,9 @@ mz_status mz_weights_seal_plain(mz_arena *arena, mz_error *error)
     mz_status status = MZ_OK;
     unit_builder builder = {.pool = pool, .desc = {.tag = MZ_TAG_WEIGHTS}};
     uint32_t layers = 0;
+    /* One step around both: a unit is empty to the pool until it is told what was written, and an
+     * eviction in between would take it so. */
+    mz_pool_step_begin(pool);
     for (size_t i = 0; i < count && status == MZ_OK; i++) {
         layers = list[i]->layer != LAYER_TAIL ? list[i]->layer + 1 : layers;
         mz_span span = {
@@ -443,15 +446,12 @@ mz_status mz_weights_seal_plain(mz_arena *arena, mz_error *error)
     if (status == MZ_OK) {
         status = builder_flush(&builder, error);
     }
-    if (status == MZ_OK && count > 0) {
-        mz_pool_step_begin(pool);
-        for (size_t i = 0; i < count; i++) {
-            mz_pool_wrote(pool, list[i]->address, mz_page_ceil(list[i]->bytes));
-            list[i]->sealed = true;
-        }
-        mz_pool_step_end(pool);
-        arena->unsealed_count -= count;
+    for (size_t i = 0; i < count && status == MZ_OK; i++) {
+        mz_pool_wrote(pool, list[i]->address, mz_page_ceil(list[i]->bytes));
+        list[i]->sealed = true;
+        arena->unsealed_count--;
     }
+    mz_pool_step_end(pool);
     free(list);
     return status;
 }
