@@ -11,6 +11,23 @@
 #include "os/memory.h"
 #include "pool/internal.h"
 
+/*
+ * Take the lock while no eviction holds the pool: its plan numbers the units, and it reads the list
+ * of sources without the lock. Counts as a step that waits, so that the eviction lets go soon.
+ */
+static void lock_lists(mz_pool *pool)
+{
+    pthread_mutex_lock(&pool->restore.lock);
+    if (pool->evict_holds) {
+        pool->steps_waiting++;
+        while (pool->evict_holds) {
+            pthread_cond_wait(&pool->restore.change, &pool->restore.lock);
+        }
+        pool->steps_waiting--;
+        pthread_cond_broadcast(&pool->restore.change);
+    }
+}
+
 mz_status mz_pool_add_source(mz_pool *pool, const char *path, int32_t *source, mz_error *error)
 {
     mz_file *file = calloc(1, sizeof *file);
@@ -22,7 +39,7 @@ mz_status mz_pool_add_source(mz_pool *pool, const char *path, int32_t *source, m
         free(file);
         return status;
     }
-    pthread_mutex_lock(&pool->restore.lock);
+    lock_lists(pool);
     mz_file **grown = realloc(pool->sources, ((size_t)pool->source_count + 1) * sizeof(mz_file *));
     if (grown != NULL) {
         pool->sources = grown;
@@ -91,7 +108,7 @@ mz_status mz_pool_add_unit(mz_pool *pool, const mz_unit_desc *desc, mz_error *er
     if (status != MZ_OK) {
         return status;
     }
-    pthread_mutex_lock(&pool->restore.lock);
+    lock_lists(pool);
     status = make_room(pool, unit->span_count, error);
     if (status == MZ_OK) {
         pool->units[pool->unit_count++] = unit;
