@@ -230,14 +230,15 @@ static bool buffer_cpy_tensor(ggml_backend_buffer_t buffer, const struct ggml_te
 {
     mz_arena *arena = arena_of(buffer);
     const mz_host *host = &arena->plugin->host;
-    const mz_arena *from = mz_buffer_arena(source);
+    mz_arena *from = mz_buffer_arena(source);
     uint64_t bytes = host->ggml_nbytes(source);
     if (from == NULL || source->type != target->type || bytes != host->ggml_nbytes(target) ||
         !host->ggml_is_contiguous(source) || !host->ggml_is_contiguous(target)) {
         return false;
     }
     mz_error error = MZ_ERROR_INIT;
-    if (!access_begin(arena, target->data, bytes, "copy", target->name)) {
+    if (seal_before_access(from, &error) != MZ_OK ||
+        !access_begin(arena, target->data, bytes, "copy", target->name)) {
         return false;
     }
     /* Refusing leaves the error to the host's own copy, whose read then fails visibly. */

@@ -149,12 +149,11 @@ static mz_status add_opaque(mz_pool *pool, const mz_record *record, uint32_t *nu
     return MZ_OK;
 }
 
+/* Inside a step. */
 static void seal_record(mz_arena *arena, mz_record *record)
 {
     if (record->written_bytes > 0) {
-        mz_pool_step_begin(arena->plugin->pool);
         mz_pool_wrote(arena->plugin->pool, record->address, record->written_bytes);
-        mz_pool_step_end(arena->plugin->pool);
     }
     record->sealed = true;
     arena->unsealed_count--;
@@ -184,6 +183,9 @@ static mz_status seal_layer(mz_arena *arena, mz_record *record, mz_record *partn
     mz_pool *pool = arena->plugin->pool;
     uint32_t number = 0;
     mz_status status = MZ_OK;
+    /* One step around registering and telling what was written before: until then the unit is
+     * empty to the pool, and an eviction in between would take it so. */
+    mz_pool_step_begin(pool);
     if (partner != NULL && pairs_with(record, partner)) {
         bool k_first = record->kind == MZ_RECORD_K;
         status =
@@ -203,6 +205,7 @@ static mz_status seal_layer(mz_arena *arena, mz_record *record, mz_record *partn
             seal_record(arena, partner);
         }
     }
+    mz_pool_step_end(pool);
     return status;
 }
 
@@ -220,6 +223,15 @@ static mz_record *find_record(mz_arena *arena, const struct ggml_tensor *tensor)
     return NULL;
 }
 
+#define USED 1u
+#define WRITTEN 2u
+
+static bool computes(const struct ggml_tensor *node)
+{
+    return node->op != GGML_OP_NONE && node->op != GGML_OP_VIEW && node->op != GGML_OP_RESHAPE &&
+           node->op != GGML_OP_PERMUTE && node->op != GGML_OP_TRANSPOSE;
+}
+
 /* Note what a graph tells about the records: who is used, and who is written by whole rows. */
 static void learn_from_graph(mz_arena *arena, const struct ggml_cgraph *graph, uint8_t *used)
 {
@@ -227,7 +239,7 @@ static void learn_from_graph(mz_arena *arena, const struct ggml_cgraph *graph, u
         const struct ggml_tensor *node = graph->nodes[i];
         mz_record *record = find_record(arena, node);
         if (record != NULL && !record->sealed) {
-            used[record - arena->records] = 1;
+            used[record - arena->records] |= computes(node) ? USED | WRITTEN : USED;
             if (node->op == GGML_OP_SET_ROWS) {
                 record->seen = true;
                 record->by_rows = node->nb[1] == record->row_bytes && node->ne[0] > 1;
@@ -236,8 +248,22 @@ static void learn_from_graph(mz_arena *arena, const struct ggml_cgraph *graph, u
         for (int j = 0; j < GGML_MAX_SRC; j++) {
             record = node->src[j] != NULL ? find_record(arena, node->src[j]) : NULL;
             if (record != NULL) {
-                used[record - arena->records] = 1;
+                used[record - arena->records] |= USED;
             }
+        }
+    }
+}
+
+/*
+ * A host that computes node by node (one with an eval callback) shows K and V in different graphs.
+ * What is written before both are known can't be told to the pool by rows: it counts as whole.
+ */
+static void note_unsealed_writes(mz_arena *arena, const uint8_t *used)
+{
+    for (size_t i = 0; i < arena->record_count; i++) {
+        mz_record *record = &arena->records[i];
+        if (!record->sealed && (used[i] & WRITTEN) != 0) {
+            record->written_bytes = record->bytes;
         }
     }
 }
@@ -275,6 +301,7 @@ mz_status mz_kv_seal(mz_arena *arena, const struct ggml_cgraph *graph, mz_error 
             status = seal_layer(arena, record, partner, error);
         }
     }
+    note_unsealed_writes(arena, used);
     free(used);
     return status;
 }
