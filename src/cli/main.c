@@ -25,6 +25,7 @@ static const command commands[] = {
     {"status", mz_cli_status, "show the memory of running processes"},
     {"evict", mz_cli_evict, "make a running process give memory back"},
     {"prefetch", mz_cli_prefetch, "make a running process restore before it is asked"},
+    {"plan", mz_cli_plan, "show what an eviction would take and how it would come back"},
     {"profile", mz_cli_profile, "measure this machine, so that evictions are balanced for it"},
     {"doctor", mz_cli_doctor, "check what this machine offers"},
 };
