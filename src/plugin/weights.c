@@ -28,6 +28,12 @@
 /* Runs of a file closer than this become one span: reading the gap is cheaper than another read. */
 #define MERGE_GAP_BYTES (64u << 10)
 
+/*
+ * Output weights are cut into units of this size: with a large vocabulary they outweigh many layers
+ * (170 MB in a model of 240 MB), and an eviction of a few megabytes should not take all of that.
+ */
+#define TAIL_UNIT_BYTES (16u << 20)
+
 /* Layer number that stands for "behind all layers" until their count is known. */
 #define LAYER_TAIL UINT32_MAX
 
@@ -273,13 +279,37 @@ bool mz_weights_redirect(mz_arena *arena, struct ggml_tensor *tensor)
 typedef struct unit_builder {
     mz_pool *pool;
     mz_unit_desc desc;
+    bool is_tail; /* desc is about output weights */
 } unit_builder;
+
+/* Register each piece of the spans as a unit; pieces are numbered in order of address. */
+static mz_status add_pieces(unit_builder *builder, mz_error *error)
+{
+    mz_unit_desc piece = builder->desc;
+    mz_status status = MZ_OK;
+    piece.span_count = 1;
+    for (uint32_t i = 0; i < builder->desc.span_count; i++) {
+        const mz_span *span = &builder->desc.spans[i];
+        for (uint64_t at = 0; at < span->bytes && status == MZ_OK; at += TAIL_UNIT_BYTES) {
+            uint64_t left = span->bytes - at;
+            piece.spans[0] = *span;
+            piece.spans[0].address += at;
+            piece.spans[0].file_offset += at;
+            piece.spans[0].bytes = left < TAIL_UNIT_BYTES ? left : TAIL_UNIT_BYTES;
+            status = mz_pool_add_unit(builder->pool, &piece, error);
+            piece.chunk++;
+        }
+    }
+    builder->desc.chunk = piece.chunk;
+    return status;
+}
 
 static mz_status builder_flush(unit_builder *builder, mz_error *error)
 {
     mz_status status = MZ_OK;
     if (builder->desc.span_count > 0) {
-        status = mz_pool_add_unit(builder->pool, &builder->desc, error);
+        status = builder->is_tail ? add_pieces(builder, error)
+                                  : mz_pool_add_unit(builder->pool, &builder->desc, error);
         builder->desc.span_count = 0;
     }
     return status;
@@ -372,6 +402,7 @@ mz_status mz_weights_seal_mapped(mz_arena *arena, mz_error *error)
                         .file_offset = entry->file_offset - before};
         if (status == MZ_OK) {
             status = builder_add(&builder, entry->layer, &span, MERGE_GAP_BYTES, error);
+            builder.is_tail = entry->group == LAYER_TAIL;
         }
     }
     if (status == MZ_OK) {
@@ -442,6 +473,7 @@ mz_status mz_weights_seal_plain(mz_arena *arena, mz_error *error)
             .address = list[i]->address, .bytes = mz_page_ceil(list[i]->bytes), .source = -1};
         uint32_t layer = list[i]->layer != LAYER_TAIL ? list[i]->layer : layers;
         status = builder_add(&builder, layer, &span, 1, error);
+        builder.is_tail = list[i]->layer == LAYER_TAIL;
     }
     if (status == MZ_OK) {
         status = builder_flush(&builder, error);
