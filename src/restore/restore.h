@@ -45,7 +45,6 @@ typedef struct mz_restore {
     mz_unit **queue;      /* [queue_count], deadline order */
     mz_unit **spare;      /* same capacity: the next queue is built here */
     uint32_t queue_count, queue_capacity;
-    uint32_t in_flight;   /* slices being worked on */
     uint32_t restoring;   /* units with a slice handed out and not settled */
     bool paused;          /* an eviction holds the pool: hand out no new unit */
     bool stop;
@@ -67,8 +66,8 @@ void mz_restore_stop(mz_restore *restore);
 mz_status mz_restore_reserve(mz_restore *restore, uint32_t units, mz_error *error);
 
 /*
- * Ask for units, first one first, ahead of what waits already. Units that are resident, restoring
- * or lost are passed over; a unit may stand in the list twice. Under the lock.
+ * Ask for units, first one first, ahead of what waits already. Units that are resident, lost or
+ * handed out wholly are passed over; a unit may stand in the list twice. Under the lock.
  */
 void mz_restore_request(mz_restore *restore, mz_unit *const *units, uint32_t count);
 

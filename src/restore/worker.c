@@ -35,7 +35,7 @@ void mz_restore_move(mz_restore *restore, mz_unit *unit, mz_unit_state to)
 
 bool mz_restore_busy(const mz_restore *restore)
 {
-    return restore->queue_count > 0 || restore->in_flight > 0;
+    return restore->queue_count > 0 || restore->restoring > 0;
 }
 
 mz_status mz_restore_reserve(mz_restore *restore, uint32_t units, mz_error *error)
@@ -59,9 +59,11 @@ mz_status mz_restore_reserve(mz_restore *restore, uint32_t units, mz_error *erro
     return MZ_OK;
 }
 
-static bool unit_is_away(const mz_unit *unit)
+/* Whether a restore thread would find work there: one that is begun may have slices left. */
+static bool unit_has_work(const mz_unit *unit)
 {
-    return unit->state == MZ_UNIT_COMPRESSED || unit->state == MZ_UNIT_STORED;
+    return unit->state == MZ_UNIT_COMPRESSED || unit->state == MZ_UNIT_STORED ||
+           (unit->state == MZ_UNIT_RESTORING && unit->next_slice < unit->slices);
 }
 
 void mz_restore_request(mz_restore *restore, mz_unit *const *units, uint32_t count)
@@ -75,7 +77,7 @@ void mz_restore_request(mz_restore *restore, mz_unit *const *units, uint32_t cou
     }
     uint32_t made = 0;
     for (uint32_t i = 0; i < count; i++) {
-        if (unit_is_away(units[i]) && !units[i]->queued) {
+        if (unit_has_work(units[i]) && !units[i]->queued) {
             units[i]->queued = true;
             restore->spare[made++] = units[i];
         }
@@ -97,6 +99,9 @@ void mz_restore_request(mz_restore *restore, mz_unit *const *units, uint32_t cou
 
 void mz_restore_forget(mz_restore *restore, mz_unit *unit)
 {
+    if (!unit->queued) {
+        return; /* clearing thousands of units would search the queue for each */
+    }
     for (uint32_t i = 0; i < restore->queue_count; i++) {
         if (restore->queue[i] == unit) {
             memmove(restore->queue + i, restore->queue + i + 1,
@@ -151,7 +156,7 @@ static mz_unit *take_slice(mz_restore *restore, uint32_t *slice)
         unit->slices = mz_slice_count(unit);
         unit->slices_left = unit->slices;
         unit->next_slice = 0;
-        unit->error = (mz_error)MZ_ERROR_INIT;
+        unit->attempt = (mz_error)MZ_ERROR_INIT;
         mz_restore_move(restore, unit, MZ_UNIT_RESTORING);
         restore->restoring++;
     }
@@ -188,7 +193,8 @@ static void unit_drop_pages(mz_restore *restore, mz_unit *unit)
 /* All slices are done: settle the unit. Under the lock. */
 static void unit_settle(mz_restore *restore, mz_unit *unit)
 {
-    if (unit->error.status == MZ_OK) {
+    if (unit->attempt.status == MZ_OK) {
+        unit->error = unit->attempt;
         for (uint32_t i = 0; i < unit->span_count; i++) {
             unit->spans[i].hashed = unit->spans[i].hashed || unit->has_source;
             if (unit->spans[i].record.segment != NULL) {
@@ -200,6 +206,7 @@ static void unit_settle(mz_restore *restore, mz_unit *unit)
         mz_restore_move(restore, unit, MZ_UNIT_RESIDENT);
     } else {
         char name[64];
+        unit->error = unit->attempt;
         mz_error_prefix(&unit->error, "%s", mz_unit_name(unit, name, sizeof name));
         unit->failures++;
         bool lost = unit->error.status == MZ_E_CORRUPT && !unit->has_source;
@@ -215,7 +222,6 @@ static void unit_settle(mz_restore *restore, mz_unit *unit)
 static void work_on(mz_restore *restore, mz_unit *unit, uint32_t slice, void *bounce)
 {
     mz_file *source = unit->has_source ? restore->sources[unit->spans[0].place.source] : NULL;
-    restore->in_flight++;
     pthread_mutex_unlock(&restore->lock);
 
     mz_slice_result result = {0, 0};
@@ -225,11 +231,10 @@ static void work_on(mz_restore *restore, mz_unit *unit, uint32_t slice, void *bo
                            : mz_slice_run(restore, source, unit, slice, bounce, &result, &error);
 
     pthread_mutex_lock(&restore->lock);
-    restore->in_flight--;
     restore->counters.read_bytes += result.read_bytes;
     restore->counters.decoded_bytes += result.decoded_bytes;
-    if (status != MZ_OK && unit->error.status == MZ_OK) {
-        unit->error = error;
+    if (status != MZ_OK && unit->attempt.status == MZ_OK) {
+        unit->attempt = error;
     }
     if (unit->slices_left > 0) {
         unit->slices_left--;
@@ -238,7 +243,7 @@ static void work_on(mz_restore *restore, mz_unit *unit, uint32_t slice, void *bo
         return;
     }
     /* The last slice: pages of a failed restore go before anybody may look at the unit again. */
-    mz_error first = unit->error;
+    mz_error first = unit->attempt;
     pthread_mutex_unlock(&restore->lock);
     if (first.status != MZ_OK) {
         unit_drop_pages(restore, unit);

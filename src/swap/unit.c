@@ -55,7 +55,8 @@ const char *mz_unit_name(const mz_unit *unit, char *text, size_t capacity)
 static bool span_is_valid(const mz_span *span)
 {
     return ((uintptr_t)span->address | span->bytes | span->file_offset) % MZ_PAGE_BYTES == 0 &&
-           span->bytes > 0 && (span->elem == MZ_ELEM_OPAQUE || span->row_bytes > 0);
+           span->bytes > 0 && (span->elem == MZ_ELEM_OPAQUE ||
+            (span->row_bytes > 0 && span->bytes % span->row_bytes == 0));
 }
 
 mz_status mz_unit_create(const mz_unit_desc *desc, mz_unit **unit, mz_error *error)

@@ -85,7 +85,9 @@ typedef struct mz_unit {
     uint32_t slices;      /* of this restore */
     uint32_t slices_left; /* not finished yet */
     uint32_t failures;    /* restores that failed so far; lets a waiter notice */
-    mz_error error;       /* of the last failed restore */
+    mz_error attempt;     /* of the restore under way */
+    mz_error error;       /* of the last restore that failed; stays while the next one is tried, so
+                             that whoever waited for the failed one can still read it */
     mz_unit_span spans[]; /* [span_count] */
 } mz_unit;
 
