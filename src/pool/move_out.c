@@ -254,6 +254,11 @@ mz_status mz_pool_move_out(mz_pool *pool, mz_unit *unit, mz_path path, uint64_t 
         *freed = stack_before - mz_stack_bytes(pool->stack);
         return status;
     }
+    if (path == MZ_PATH_STACK) {
+        /* A unit that is clean may have a copy in the store: its spans can describe one copy only. */
+        mz_store_free(pool->store, &unit->slot);
+        unit->clean = false;
+    }
     mz_restore_move(&pool->restore, unit, MZ_UNIT_EVICTING);
     pthread_mutex_unlock(&pool->restore.lock);
     mz_status status = keep(pool, unit, &path, error);
