@@ -98,6 +98,7 @@ typedef struct mz_pool_status {
  *   first and the eviction goes on after it.
  * Errors: MZ_E_PARTIAL when less than `bytes` was evictable or the store refused more; the reason
  *   stands in mz_pool_status.last_error. MZ_E_INVALID for a null pool or bytes == 0.
+ *   MZ_E_BUSY from a callback inside a step of inference, which it would wait for.
  */
 MZ_API mz_status mz_evict(mz_pool *pool, uint64_t bytes, uint64_t *freed);
 

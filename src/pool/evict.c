@@ -44,7 +44,10 @@ static void let_go(mz_pool *pool)
 static void yield_to_steps(mz_pool *pool)
 {
     let_go(pool);
-    while (pool->steps_waiting > 0) {
+    /* Steps that overlap for ever would keep us waiting: they are counted as in hold(). */
+    pool->evict_waits = true;
+    pool->steps_passed = 0;
+    while (pool->steps_waiting > 0 && pool->steps_passed < MZ_STEPS_BEFORE_EVICT) {
         pthread_cond_wait(&pool->restore.change, &pool->restore.lock);
     }
     hold(pool);
@@ -194,6 +197,10 @@ mz_status mz_evict_tagged(mz_pool *pool, uint64_t bytes, unsigned tags, uint64_t
     uint64_t start_ns = mz_now_ns();
     evict_call call = {.bytes = bytes, .tags = tags, .first = MZ_ERROR_INIT};
     pthread_mutex_lock(&pool->restore.lock);
+    if (mz_pool_in_step(pool)) {
+        pthread_mutex_unlock(&pool->restore.lock);
+        return MZ_E_BUSY;
+    }
     while (pool->evict_busy) {
         pthread_cond_wait(&pool->restore.change, &pool->restore.lock);
     }

@@ -5,16 +5,14 @@
  * Any number of steps may be open; an eviction holds the pool only while none is. Inference comes
  * first: a step that arrives while an eviction holds the pool makes it let go after the unit at
  * hand. So that an eviction is not starved by steps that overlap for ever, it gets its turn after
- * STEPS_BEFORE_EVICT of them.
+ * MZ_STEPS_BEFORE_EVICT of them.
  */
 #include "base/clock.h"
 #include "pool/internal.h"
 
-#define STEPS_BEFORE_EVICT 64
-
 static bool step_must_wait(const mz_pool *pool)
 {
-    return pool->evict_holds || (pool->evict_waits && pool->steps_passed >= STEPS_BEFORE_EVICT);
+    return pool->evict_holds || (pool->evict_waits && pool->steps_passed >= MZ_STEPS_BEFORE_EVICT);
 }
 
 void mz_pool_step_begin(mz_pool *pool)
@@ -26,18 +24,41 @@ void mz_pool_step_begin(mz_pool *pool)
         pthread_cond_wait(&pool->restore.change, &pool->restore.lock);
     }
     pool->steps_waiting--;
+    if (pool->step_owner_count < MZ_STEP_OWNERS) {
+        pool->step_owners[pool->step_owner_count++] = pthread_self();
+    }
     pool->steps_open++;
     pool->steps++;
     if (pool->evict_waits) {
         pool->steps_passed++;
+        pthread_cond_broadcast(&pool->restore.change); /* an eviction that yielded counts us */
     }
     pthread_mutex_unlock(&pool->restore.lock);
+}
+
+/* Index of this thread in step_owners; step_owner_count if it is not there. Under the lock. */
+static uint32_t own_step(const mz_pool *pool)
+{
+    uint32_t at = 0;
+    while (at < pool->step_owner_count && !pthread_equal(pool->step_owners[at], pthread_self())) {
+        at++;
+    }
+    return at;
+}
+
+bool mz_pool_in_step(const mz_pool *pool)
+{
+    return own_step(pool) < pool->step_owner_count;
 }
 
 void mz_pool_step_end(mz_pool *pool)
 {
     pthread_mutex_lock(&pool->restore.lock);
+    uint32_t at = own_step(pool);
     pool->steps_open--;
+    if (at < pool->step_owner_count) {
+        pool->step_owners[at] = pool->step_owners[--pool->step_owner_count];
+    }
     if (pool->steps_open == 0) {
         pthread_cond_broadcast(&pool->restore.change);
     }
@@ -121,12 +142,19 @@ mz_status mz_pool_need(mz_pool *pool, const void *address, uint64_t bytes, mz_er
     uint64_t start_ns = mz_now_ns();
     bool waited = false;
     pthread_mutex_lock(&pool->restore.lock);
-    mz_pool_sort(pool);
-    for (uint32_t k = mz_pool_find(pool, address);
-         status == MZ_OK && k < pool->index_count && pool->index[k].start < end; k++) {
+    for (uintptr_t at = (uintptr_t)address; status == MZ_OK && at < end;) {
+        /* Looked up anew each time: while we waited, others may have added or removed units. */
+        mz_pool_sort(pool);
+        uint32_t k = mz_pool_find(pool, (const void *)at);
+        if (k == pool->index_count || pool->index[k].start >= end) {
+            break;
+        }
+        at = pool->index[k].end;
         mz_unit *unit = pool->index[k].unit;
-        waited = waited || unit->state != MZ_UNIT_RESIDENT;
-        status = unit_wait(pool, unit, error);
+        if (unit->state != MZ_UNIT_RESIDENT) {
+            waited = true;
+            status = unit_wait(pool, unit, error);
+        }
     }
     if (waited) {
         pool->restore.counters.stall_ns += mz_now_ns() - start_ns;

@@ -19,6 +19,12 @@ typedef struct mz_index_entry {
     mz_unit *unit;
 } mz_index_entry;
 
+/* Steps that an eviction lets pass before it takes its turn. */
+#define MZ_STEPS_BEFORE_EVICT 64u
+
+/* Threads in a step that are remembered; of more only the help against nesting is lost. */
+#define MZ_STEP_OWNERS 64u
+
 struct mz_pool {
     mz_restore restore;      /* owns the lock */
     const mz_os *os;
@@ -40,6 +46,8 @@ struct mz_pool {
 
     uint32_t steps_open, steps_waiting;
     uint32_t steps_passed;   /* steps begun since an eviction waits; see evict.c */
+    pthread_t step_owners[MZ_STEP_OWNERS]; /* [step_owner_count] threads with an open step */
+    uint32_t step_owner_count;
     bool evict_waits;        /* an evicting thread waits for its turn */
     bool evict_busy;         /* some thread is in mz_evict: the next one queues */
     bool evict_holds;        /* it holds the pool: steps wait */
@@ -79,6 +87,9 @@ void mz_pool_profile_start(mz_pool *pool);
 
 /* Wait for a measurement under way. At destruction, without the lock. */
 void mz_pool_profile_stop(mz_pool *pool);
+
+/* Whether the calling thread is inside a step: an eviction would wait for it forever. Locked. */
+bool mz_pool_in_step(const mz_pool *pool);
 
 /* Remember and log a failure; the lock is not held. */
 void mz_pool_set_error(mz_pool *pool, const mz_error *error);
