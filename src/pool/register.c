@@ -210,10 +210,15 @@ static bool unit_is_inside(const mz_unit *unit, uintptr_t start, uintptr_t end)
     return first >= start && first < end;
 }
 
-/* Wait until no restore of a unit in the range is in flight. Under the lock. */
+/* Wait until no restore of a unit in the range is in flight; none is begun. Under the lock. */
 static void wait_for_restores(mz_pool *pool, uintptr_t start, uintptr_t end)
 {
     uint32_t i = 0;
+    for (uint32_t k = 0; k < pool->unit_count; k++) {
+        if (pool->units[k]->state != MZ_UNIT_RESTORING && unit_is_inside(pool->units[k], start, end)) {
+            mz_restore_forget(&pool->restore, pool->units[k]);
+        }
+    }
     while (i < pool->unit_count) {
         if (unit_is_inside(pool->units[i], start, end) &&
             pool->units[i]->state == MZ_UNIT_RESTORING) {
@@ -285,5 +290,9 @@ mz_status mz_pool_clear(mz_pool *pool, void *address, uint64_t bytes, mz_error *
             return status;
         }
     }
-    return mz_memory_drop(pool->os, address, bytes, error);
+    mz_status status = mz_memory_drop(pool->os, address, bytes, error);
+    if (status != MZ_OK) {
+        memset(address, 0, bytes); /* locked pages stay, but what is cleared must read as zero */
+    }
+    return status;
 }
