@@ -72,6 +72,15 @@ typedef struct sized_pool {
     uint64_t weight_bytes, kv_bytes;
 } sized_pool;
 
+static uint8_t *reserve(uint64_t bytes)
+{
+    mz_error error = MZ_ERROR_INIT;
+    void *memory = NULL;
+    assert_int_equal(mz_memory_reserve(mz_os_linux(), bytes, MZ_PAGE_BYTES, &memory, &error),
+                     MZ_OK);
+    return memory;
+}
+
 static void sized_open(sized_pool *sized, const char *codec, uint32_t units)
 {
     mz_error error = MZ_ERROR_INIT;
@@ -86,19 +95,16 @@ static void sized_open(sized_pool *sized, const char *codec, uint32_t units)
     close(fd);
     mz_pool_options options = {.codec = codec, .store_dir = sized->directory, .restore_threads = 2};
     assert_int_equal(mz_pool_create(&options, &sized->pool, &error), MZ_OK);
-    void *memory = NULL;
-    assert_int_equal(mz_memory_reserve(mz_os_linux(), sized->weight_bytes, MZ_PAGE_BYTES, &memory, &error),
-                     MZ_OK);
-    sized->weights = memory;
-    assert_int_equal(mz_memory_reserve(mz_os_linux(), sized->kv_bytes, MZ_PAGE_BYTES, &memory, &error),
-                     MZ_OK);
-    sized->kv = memory;
+    sized->weights = reserve(sized->weight_bytes);
+    sized->kv = reserve(sized->kv_bytes);
     int32_t source = -1;
     assert_int_equal(mz_pool_add_source(sized->pool, sized->file, &source, &error), MZ_OK);
     for (uint32_t i = 0; i < units; i++) {
-        mz_unit_desc weights = {.tag = MZ_TAG_WEIGHTS, .layer = i, .span_count = 1, .stored = true};
-        weights.spans[0] = (mz_span){sized->weights + (uint64_t)i * WEIGHT_BYTES, WEIGHT_BYTES, source,
-                                     (uint64_t)i * WEIGHT_BYTES, MZ_ELEM_OPAQUE, 0};
+        uint64_t offset = (uint64_t)i * WEIGHT_BYTES;
+        mz_unit_desc weights = {
+            .tag = MZ_TAG_WEIGHTS, .layer = i, .span_count = 1, .stored = true};
+        weights.spans[0] =
+            (mz_span){sized->weights + offset, WEIGHT_BYTES, source, offset, MZ_ELEM_OPAQUE, 0};
         mz_unit_desc kv = {.tag = MZ_TAG_KV_CACHE, .layer = i, .span_count = 1};
         kv.spans[0] = (mz_span){sized->kv + (uint64_t)i * TOY_CHUNK_BYTES, TOY_CHUNK_BYTES, -1, 0,
                                 MZ_ELEM_F16, TOY_ROW_BYTES};
