@@ -17,16 +17,25 @@ static uint64_t add_one(atomic_uint_fast64_t *counter)
     return (uint64_t)atomic_fetch_add_explicit(counter, 1, memory_order_relaxed) + 1;
 }
 
-/* Count a call. Returns whether the rule is about it. */
-static bool is_hit(mz_fault_os *fault, mz_fault_kind kind)
+static mz_fault_rule current_rule(mz_fault_os *fault)
+{
+    pthread_mutex_lock(&fault->lock);
+    mz_fault_rule rule = fault->rule;
+    pthread_mutex_unlock(&fault->lock);
+    return rule;
+}
+
+/* Count a call. Returns whether the rule, copied to *rule, is about it. */
+static bool is_hit(mz_fault_os *fault, mz_fault_kind kind, mz_fault_rule *rule)
 {
     uint64_t number = add_one(&fault->calls[kind]);
     uint64_t any = add_one(&fault->calls[MZ_FAULT_ANY]);
-    if (fault->kind != kind && fault->kind != MZ_FAULT_ANY) {
+    *rule = current_rule(fault);
+    if (rule->kind != kind && rule->kind != MZ_FAULT_ANY) {
         return false;
     }
-    number = fault->kind == MZ_FAULT_ANY ? any : number;
-    if (number < fault->first || number - fault->first >= fault->times) {
+    number = rule->kind == MZ_FAULT_ANY ? any : number;
+    if (number < rule->first || number - rule->first >= rule->times) {
         return false;
     }
     add_one(&fault->hits);
@@ -36,10 +45,11 @@ static bool is_hit(mz_fault_os *fault, mz_fault_kind kind)
 /* Count a call that knows no short counts. Returns whether it has to fail, errno set. */
 static bool is_failure(mz_fault_os *fault, mz_fault_kind kind)
 {
-    if (!is_hit(fault, kind) || fault->sys_errno == 0) {
+    mz_fault_rule rule;
+    if (!is_hit(fault, kind, &rule) || rule.sys_errno == 0) {
         return false;
     }
-    errno = fault->sys_errno;
+    errno = rule.sys_errno;
     return true;
 }
 
@@ -64,12 +74,13 @@ static int fault_fstat(void *context, int fd, struct stat *result)
 /* Count a pread or pwrite. False: it fails, errno set; true: it may move at most *bytes. */
 static bool may_move(mz_fault_os *fault, mz_fault_kind kind, size_t *bytes)
 {
-    if (is_hit(fault, kind)) {
-        if (fault->sys_errno != 0) {
-            errno = fault->sys_errno;
+    mz_fault_rule rule;
+    if (is_hit(fault, kind, &rule)) {
+        if (rule.sys_errno != 0) {
+            errno = rule.sys_errno;
             return false;
         }
-        *bytes = fault->short_bytes < *bytes ? (size_t)fault->short_bytes : *bytes;
+        *bytes = rule.short_bytes < *bytes ? (size_t)rule.short_bytes : *bytes;
     }
     return true;
 }
@@ -154,7 +165,8 @@ void mz_fault_os_init(mz_fault_os *fault)
         atomic_init(&fault->calls[i], 0);
     }
     atomic_init(&fault->hits, 0);
-    fault->kind = MZ_FAULT_KINDS;
+    pthread_mutex_init(&fault->lock, NULL);
+    fault->rule.kind = MZ_FAULT_KINDS;
     fault->os = (mz_os){
         .context = fault,
         .open = fault_open,
@@ -173,33 +185,30 @@ void mz_fault_os_init(mz_fault_os *fault)
     };
 }
 
-static void set_rule(mz_fault_os *fault, mz_fault_kind kind, uint64_t nth, uint64_t times)
+static void set_rule(mz_fault_os *fault, uint64_t nth, mz_fault_rule rule)
 {
-    fault->kind = kind;
-    fault->first = kind < MZ_FAULT_KINDS ? mz_fault_os_count(fault, kind) + nth : 0;
-    fault->times = times;
-    fault->sys_errno = 0;
-    fault->short_bytes = UINT64_MAX;
+    rule.first = rule.kind < MZ_FAULT_KINDS ? mz_fault_os_count(fault, rule.kind) + nth : 0;
+    pthread_mutex_lock(&fault->lock);
+    fault->rule = rule;
+    pthread_mutex_unlock(&fault->lock);
     atomic_store_explicit(&fault->hits, 0, memory_order_relaxed);
 }
 
 void mz_fault_os_fail(mz_fault_os *fault, mz_fault_kind kind, uint64_t nth, uint64_t times,
                       int sys_errno)
 {
-    set_rule(fault, kind, nth, times);
-    fault->sys_errno = sys_errno;
+    set_rule(fault, nth, (mz_fault_rule){kind, 0, times, sys_errno, UINT64_MAX});
 }
 
 void mz_fault_os_shorten(mz_fault_os *fault, mz_fault_kind kind, uint64_t nth, uint64_t times,
                          uint64_t short_bytes)
 {
-    set_rule(fault, kind, nth, times);
-    fault->short_bytes = short_bytes;
+    set_rule(fault, nth, (mz_fault_rule){kind, 0, times, 0, short_bytes});
 }
 
 void mz_fault_os_clear(mz_fault_os *fault)
 {
-    set_rule(fault, MZ_FAULT_KINDS, 0, 0);
+    set_rule(fault, 0, (mz_fault_rule){MZ_FAULT_KINDS, 0, 0, 0, UINT64_MAX});
 }
 
 uint64_t mz_fault_os_count(const mz_fault_os *fault, mz_fault_kind kind)

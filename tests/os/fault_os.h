@@ -10,12 +10,12 @@
  *     mz_fault_os_init(&fault);
  *     mz_fault_os_fail(&fault, MZ_FAULT_PREAD, 2, 1, EIO);   the second read from now on fails
  *
- * Threads: calls through the table may come from any number at once; rules are set by one thread
- * while no call runs.
+ * Threads: calls through the table may come from any number at once, rules from one thread.
  */
 #ifndef MZ_TEST_FAULT_OS_H
 #define MZ_TEST_FAULT_OS_H
 
+#include <pthread.h>
 #include <stdatomic.h>
 
 #include "os/os.h"
@@ -41,13 +41,18 @@ typedef enum mz_fault_kind {
 /* `times` of a rule that never ends. */
 #define MZ_FAULT_FOREVER UINT64_MAX
 
+typedef struct mz_fault_rule {
+    mz_fault_kind kind;    /* MZ_FAULT_KINDS: no rule */
+    uint64_t first, times; /* the calls that it changes, counted as calls[kind] is */
+    int sys_errno;         /* what they fail with; 0: they move short_bytes */
+    uint64_t short_bytes;  /* most that a pread or pwrite moves, if no errno */
+} mz_fault_rule;
+
 typedef struct mz_fault_os {
     mz_os os;                                 /* the table; its context is this struct */
     atomic_uint_fast64_t calls[MZ_FAULT_KINDS]; /* since init; relaxed */
-    mz_fault_kind kind;                       /* of the rule; MZ_FAULT_KINDS: no rule */
-    uint64_t first, times;                    /* the rule's calls, counted as calls[kind] is */
-    int sys_errno;                            /* what they fail with; 0: they move short_bytes */
-    uint64_t short_bytes;                     /* most that a pread or pwrite moves, if no errno */
+    pthread_mutex_t lock;                     /* guards rule */
+    mz_fault_rule rule;
     atomic_uint_fast64_t hits;                /* calls that the rule has changed; relaxed */
 } mz_fault_os;
 
