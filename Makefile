@@ -28,9 +28,10 @@ models: setup ## put the small test models into models/
 demo: build models ## show eviction and restore on a real model
 	@scripts/demo.sh
 
-test: build models ## run all tests, then the core's tests under address and UB sanitizers
-	@ctest --preset release
+test: build models ## run all tests, then the core's tests under the sanitizers
 	@$(MAKE) --no-print-directory test-asan
+	@$(MAKE) --no-print-directory test-tsan
+	@ctest --preset release
 
 test-asan: setup ## run the core's tests under the address and UB sanitizers
 	@$(CONFIGURE) asan
