@@ -129,6 +129,9 @@ static bool set_plugin(const exec_options *options)
         return false;
     }
     setenv("GGML_BACKEND_PATH", absolute, 1);
+    /* llama-server and its kin load backends only when an option asks for devices: ask by theirs,
+     * unless the user named devices already. */
+    setenv("LLAMA_ARG_DEVICE", "MZ0", 0);
     return true;
 }
 
