@@ -108,14 +108,23 @@ bool mz_pool_ready(mz_pool *pool, const void *address, uint64_t bytes)
     return ready;
 }
 
-/* Wait for one unit. Under the lock. */
+/*
+ * Wait for one unit. Under the lock.
+ * A restore that was under way when the call came may fail of what has been put right since: its
+ * failure is not this call's, which tries again itself.
+ */
 static mz_status unit_wait(mz_pool *pool, mz_unit *unit, mz_error *error)
 {
     uint32_t failures = unit->failures;
+    bool joined = unit->state == MZ_UNIT_RESTORING;
     while (unit->state != MZ_UNIT_RESIDENT) {
-        if (unit->failures != failures) {
+        if (unit->failures != failures && !joined) {
             *error = unit->error;
             return error->status;
+        }
+        if (unit->failures != failures) {
+            joined = false;
+            failures = unit->failures;
         }
         if (unit->state == MZ_UNIT_LOST) {
             char name[64];
