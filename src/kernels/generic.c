@@ -9,6 +9,7 @@
  * the integer, rounded to nearest even, in the low bits of the sum.
  */
 #include "kernels/kernels.h"
+#include "kernels/planes.h"
 
 #include <string.h>
 
@@ -127,9 +128,27 @@ static bool is_zero(const void *data, size_t bytes)
     return any == 0;
 }
 
+void mz_planes_split2(const uint8_t *source, size_t pairs, uint8_t *even, uint8_t *odd)
+{
+    for (size_t i = 0; i < pairs; i++) {
+        even[i] = source[2 * i];
+        odd[i] = source[2 * i + 1];
+    }
+}
+
+void mz_planes_merge2(const uint8_t *even, const uint8_t *odd, size_t pairs, uint8_t *target)
+{
+    for (size_t i = 0; i < pairs; i++) {
+        target[2 * i] = even[i];
+        target[2 * i + 1] = odd[i];
+    }
+}
+
 const mz_kernels mz_kernels_generic = {
     .name = "generic",
     .q8_encode = q8_encode,
     .q8_decode = q8_decode,
     .is_zero = is_zero,
+    .split2 = mz_planes_split2,
+    .merge2 = mz_planes_merge2,
 };

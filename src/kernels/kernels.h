@@ -28,6 +28,10 @@ typedef struct mz_kernels {
     void (*q8_decode)(const uint8_t *codes, const int8_t *q, size_t groups, uint16_t *target);
     /* Whether all bytes are zero. */
     bool (*is_zero)(const void *data, size_t bytes);
+    /* Bytes at even places apart from those at odd ones: source [2 * pairs], the others [pairs]. */
+    void (*split2)(const uint8_t *source, size_t pairs, uint8_t *even, uint8_t *odd);
+    /* The inverse: target [2 * pairs]. */
+    void (*merge2)(const uint8_t *even, const uint8_t *odd, size_t pairs, uint8_t *target);
 } mz_kernels;
 
 /*

@@ -129,6 +129,42 @@ static void test_is_zero(void **unused)
     }
 }
 
+/* The right planes are what the test wrote; merging must give the source again. */
+static void check_planes(const mz_kernels *kernels, size_t pairs, size_t offset, uint64_t *state)
+{
+    guarded source = guarded_new(2 * pairs + offset), back = guarded_new(2 * pairs + offset);
+    guarded even = guarded_new(pairs + offset), odd = guarded_new(pairs + offset);
+    guarded right_even = guarded_new(pairs + offset), right_odd = guarded_new(pairs + offset);
+    for (size_t i = 0; i < pairs; i++) {
+        right_even.data[i] = (uint8_t)(random_next(state) >> 56);
+        right_odd.data[i] = (uint8_t)(random_next(state) >> 56);
+        source.data[2 * i] = right_even.data[i];
+        source.data[2 * i + 1] = right_odd.data[i];
+    }
+    kernels->split2(source.data, pairs, even.data, odd.data);
+    assert_memory_equal(even.data, right_even.data, pairs + offset);
+    assert_memory_equal(odd.data, right_odd.data, pairs + offset);
+    kernels->merge2(even.data, odd.data, pairs, back.data);
+    assert_memory_equal(back.data, source.data, 2 * pairs + offset);
+    guarded *all[] = {&source, &back, &even, &odd, &right_even, &right_odd};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        guarded_free(all[i]);
+    }
+}
+
+static void test_planes(void **unused)
+{
+    (void)unused;
+    uint64_t state = 22;
+    for (size_t i = 0; i < VARIANT_NAMES; i++) {
+        const mz_kernels *kernels = mz_kernels_variant(variant_names[i]);
+        for (size_t pairs = 0; kernels != NULL && pairs <= MOST_GROUPS; pairs++) {
+            check_planes(kernels, pairs, 0, &state);
+            check_planes(kernels, pairs, 1 + pairs % 67, &state);
+        }
+    }
+}
+
 static void test_dispatch(void **unused)
 {
     (void)unused;
@@ -148,6 +184,7 @@ int main(void)
         cmocka_unit_test(test_decode_of_everything),
         cmocka_unit_test(test_not_finite_in_any_block),
         cmocka_unit_test(test_is_zero),
+        cmocka_unit_test(test_planes),
         cmocka_unit_test(test_dispatch),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -11,6 +11,7 @@
  * inference much later, and a plain store would first fetch every line it overwrites.
  */
 #include "kernels/kernels.h"
+#include "kernels/planes.h"
 
 #include <immintrin.h>
 #include <string.h>
@@ -188,4 +189,6 @@ const mz_kernels mz_kernels_avx2 = {
     .q8_encode = q8_encode,
     .q8_decode = q8_decode,
     .is_zero = is_zero,
+    .split2 = mz_planes_split2_avx2,
+    .merge2 = mz_planes_merge2_avx2,
 };

@@ -7,6 +7,7 @@
  * are explained in avx2/q8.c.
  */
 #include "kernels/kernels.h"
+#include "kernels/planes.h"
 
 #include <immintrin.h>
 #include <string.h>
@@ -166,4 +167,6 @@ const mz_kernels mz_kernels_avx512 = {
     .q8_encode = q8_encode,
     .q8_decode = q8_decode,
     .is_zero = is_zero,
+    .split2 = mz_planes_split2_avx512,
+    .merge2 = mz_planes_merge2_avx512,
 };
