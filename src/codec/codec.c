@@ -11,7 +11,8 @@
 
 #include <string.h>
 
-static const mz_codec *const codecs[] = {&mz_codec_sparse, &mz_codec_q8};
+static const mz_codec *const codecs[] = {&mz_codec_sparse, &mz_codec_q8, &mz_codec_lossless,
+                                        &mz_codec_lz4, &mz_codec_zstd};
 #define CODECS (sizeof codecs / sizeof codecs[0])
 
 const mz_codec *mz_codec_find(const char *name)
@@ -32,6 +33,11 @@ const mz_codec *mz_codec_by_id(uint16_t id)
         }
     }
     return NULL;
+}
+
+size_t mz_codec_expected(const mz_codec *codec, const mz_codec_shape *shape)
+{
+    return codec->expected != NULL ? codec->expected(shape) : codec->bound(shape);
 }
 
 mz_status mz_codec_decode(const mz_codec_shape *shape, const void *source, size_t bytes,

@@ -10,7 +10,8 @@
  *
  * Codecs are idempotent: encode(decode(encode(x))) gives the bytes of encode(x).
  *
- * Threads: all functions are pure; any number of threads.
+ * Threads: any number. A codec keeps at most working memory per thread, of a size that doesn't
+ * depend on the data, made at the thread's first use.
  */
 #ifndef MZ_CODEC_CODEC_H
 #define MZ_CODEC_CODEC_H
@@ -45,32 +46,42 @@ typedef struct mz_codec {
     /* Most bytes that encode can write for this shape, header included. */
     size_t (*bound)(const mz_codec_shape *shape);
     /*
+     * Bytes that encode is likely to write for KV of this shape, for planning only; NULL: bound().
+     * Use mz_codec_expected.
+     */
+    size_t (*expected)(const mz_codec_shape *shape);
+    /*
      * Encode `source` ([rows * row_bytes]) into `target` (room for bound()). *bytes: written.
-     * Errors: MZ_E_UNSUPPORTED for values it can't keep (NaN or infinity in a lossy codec); the
-     * caller then uses "sparse".
+     * Errors: MZ_E_UNSUPPORTED for values it can't keep (NaN or infinity in a lossy codec) or
+     * without working memory for this thread; the caller then uses "sparse".
      */
     mz_status (*encode)(const mz_codec_shape *shape, const void *source, void *target,
                         size_t *bytes);
     /*
      * Decode straight into place: `target` has rows * row_bytes and reads as zero beforehand, so
      * zeros may be left unwritten (no page is committed for them).
-     * Errors: MZ_E_CORRUPT for anything that encode would not have written for this shape.
+     * Errors: MZ_E_CORRUPT for anything that encode would not have written for this shape;
+     * MZ_E_NOMEM without working memory for this thread.
      */
     mz_status (*decode)(const mz_codec_shape *shape, const void *source, size_t bytes,
                         void *target);
 } mz_codec;
 
 /*
- * Built-in codecs: "sparse" (exact; whole pages of zeros are left out; takes everything) and "q8"
- * (8-bit groups of 32; f16 only). "raw", writing memory to the store as it is, is no codec here: it
- * is what the store does when asked for no codec.
+ * Built-in codecs: "sparse" (exact; whole pages of zeros are left out; takes everything) "q8" (8-bit
+ * groups of 32; f16 only), "lossless" (exact; byte planes through lz4 or zstd; takes everything),
+ * "lz4" and "zstd" (exact; page by page as zRAM does, for comparison). "raw", writing memory to the
+ * store as it is, is no codec here: it is what the store does when asked for no codec.
  */
 const mz_codec *mz_codec_find(const char *name); /* NULL if there is none */
 const mz_codec *mz_codec_by_id(uint16_t id);     /* NULL if there is none */
 
+/* codec->expected, or its bound if it has no better idea. */
+size_t mz_codec_expected(const mz_codec *codec, const mz_codec_shape *shape);
+
 /*
  * Decode whatever codec wrote it (by the header's id); `target` as for decode.
- * Errors: MZ_E_CORRUPT.
+ * Errors: MZ_E_CORRUPT, MZ_E_NOMEM.
  */
 mz_status mz_codec_decode(const mz_codec_shape *shape, const void *source, size_t bytes,
                           void *target);

@@ -23,6 +23,10 @@ typedef struct sample {
 static const sample samples[] = {
     {"q8", {MZ_ELEM_F16, 128, 3}},
     {"sparse", {MZ_ELEM_F16, 64, 130}}, /* two blocks of 4096 and a short one, zeros in between */
+    {"lossless", {MZ_ELEM_F16, 64, 130}},
+    {"lossless", {MZ_ELEM_F32, 64, 3}},
+    {"lz4", {MZ_ELEM_OPAQUE, 2500, 2}},
+    {"zstd", {MZ_ELEM_OPAQUE, 2500, 2}},
 };
 #define SAMPLES (sizeof samples / sizeof samples[0])
 
@@ -140,7 +144,7 @@ static void test_forgeries(void **unused)
         guarded packed = encode_sample(of, &bytes), target = target_for(of);
         uint8_t *first = packed.data + HEADER;
         uint8_t kept = *first;
-        /* A code that is too large; a block that isn't there. */
+        /* A code that is too large; a block that isn't there; a plane of another length. */
         *first = strcmp(of->name, "q8") == 0 ? 126 : 7;
         seal(packed.data, bytes);
         expect_corrupt(of, &of->shape, packed.data, bytes, &target);
@@ -171,6 +175,9 @@ static void test_ids(void **unused)
     assert_null(mz_codec_find(""));
     assert_string_equal(mz_codec_by_id(1)->name, "sparse");
     assert_string_equal(mz_codec_by_id(2)->name, "q8");
+    assert_string_equal(mz_codec_by_id(3)->name, "lossless");
+    assert_string_equal(mz_codec_by_id(4)->name, "lz4");
+    assert_string_equal(mz_codec_by_id(5)->name, "zstd");
     assert_true(mz_codec_find("sparse")->exact);
     assert_false(mz_codec_find("q8")->exact);
     size_t bytes = 0;
@@ -179,7 +186,7 @@ static void test_ids(void **unused)
         packed.data[4] = (uint8_t)id;
         packed.data[5] = (uint8_t)(id >> 8);
         seal(packed.data, bytes);
-        if (id == 1 || id == 2) {
+        if (id >= 1 && id <= 5) {
             assert_non_null(mz_codec_by_id((uint16_t)id));
         } else {
             assert_null(mz_codec_by_id((uint16_t)id));
