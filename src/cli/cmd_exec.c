@@ -26,7 +26,8 @@ static const char help[] =
     "the\n"
     "host to offload all layers (-ngl 99, n_gpu_layers=-1, gpuLayers: \"max\"): they go to the\n"
     "elastic device, which computes on the CPU.\n\n"
-    "      --codec NAME         raw: exact, to flash (default); q8: 8 bit, compressed in memory\n"
+    "      --codec NAME         raw: exact, to flash (default); q8: 8 bit, kept in memory;\n"
+    "                           lossless: exact, kept in memory, saves little\n"
     "      --store DIR          where the store lies (~/.cache/mzcache)\n"
     "      --restore-threads N  threads that restore (chosen by the library)\n"
     "      --log LEVEL          error, warn (default), info, debug\n"
@@ -53,7 +54,7 @@ static bool is_one_of(const char *value, const char *const *choices)
 
 static bool take_option(int option, const char *value, exec_options *options)
 {
-    static const char *const codecs[] = {"raw", "q8", NULL};
+    static const char *const codecs[] = {"raw", "q8", "lossless", NULL};
     static const char *const levels[] = {"error", "warn", "info", "debug", NULL};
     long number = 0;
     switch (option) {

@@ -30,7 +30,7 @@ static const char help[] =
     "  -m, --model FILE   GGUF file (required)\n"
     "  -c, --ctx TOKENS   tokens in the KV cache (4096)\n"
     "      --evict SIZE   how much to evict: 512M, 40% (of weights and KV)\n"
-    "      --codec NAME   q8 (default): hybrid swap; raw: all KV goes to flash\n"
+    "      --codec NAME   q8 (default) or lossless: hybrid swap; raw: all KV to flash\n"
     "      --order NAME   backward (default), forward, random\n"
     "      --store DIR    directory of the store, whose profile counts (~/.cache/mzcache)\n"
     "      --json         one JSON line for each step, then the sums\n\n"
@@ -153,7 +153,7 @@ static uint64_t encoded_bytes(const mz_codec *codec, const mz_llm_description *m
     if (codec == NULL || !codec->takes(&k) || !codec->takes(&v)) {
         return 0;
     }
-    return codec->bound(&k) + codec->bound(&v);
+    return mz_codec_expected(codec, &k) + mz_codec_expected(codec, &v);
 }
 
 static bool build(scene *c, const settings *s)

@@ -134,7 +134,7 @@ static bool take_number(const char *command, int option, const char *value, mz_l
 
 static bool take_text(const char *command, int option, const char *value, mz_llm_options *llm)
 {
-    static const char *const codecs[] = {"raw", "q8", NULL};
+    static const char *const codecs[] = {"raw", "q8", "lossless", NULL};
     static const char *const types[] = {"f16", "q8_0", "f32", "bf16", NULL};
     static const char *const modes[] = {"off", "on", "auto", NULL};
     int index = 0;

@@ -18,7 +18,7 @@
 
 #include "base/error.h"
 
-/* Most bytes of a block: larger ones save less than 0.2 % more on real KV, smaller ones lose 1 %. */
+/* Most bytes of a block. On real KV 64 KB saves 0.1 % less and 16 KB 0.7 % less. */
 #define MZ_BLOCK_MOST (128u << 10)
 
 /* How a plane is kept; the numbers stand in what is written. */

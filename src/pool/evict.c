@@ -93,7 +93,7 @@ static uint64_t unit_encoded_bytes(const mz_pool *pool, const mz_unit *unit)
             if (pool->codec == NULL || !pool->codec->takes(&shape)) {
                 return 0;
             }
-            total += pool->codec->bound(&shape);
+            total += mz_codec_expected(pool->codec, &shape);
         }
     }
     return total;

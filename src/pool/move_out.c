@@ -47,6 +47,10 @@ static mz_status push_span(mz_pool *pool, mz_unit_span *span, mz_error *error)
     if (status != MZ_OK) {
         return mz_error_set(error, status, 0, "the codec does not take these values");
     }
+    if (bytes >= mz_page_ceil(span->live_bytes)) {
+        /* What an exact codec can't shrink would take more memory than it frees. */
+        return mz_error_set(error, MZ_E_UNSUPPORTED, 0, "encoding gains nothing");
+    }
     pthread_mutex_lock(&pool->restore.lock);
     span->record = mz_stack_commit(pool->stack, bytes);
     pthread_mutex_unlock(&pool->restore.lock);
@@ -239,7 +243,7 @@ static mz_status keep(mz_pool *pool, mz_unit *unit, mz_path *path, mz_error *err
         if (status != MZ_E_UNSUPPORTED) {
             return status;
         }
-        *path = MZ_PATH_STORE; /* NaN or infinity in a chunk: it goes to the store as it is */
+        *path = MZ_PATH_STORE; /* NaN, infinity or noise in a chunk: to the store as it is */
         *error = (mz_error)MZ_ERROR_INIT;
     }
     return write_unit(pool, unit, error);

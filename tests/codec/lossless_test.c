@@ -24,13 +24,14 @@ static const char *const names[] = {"lossless", "lz4", "zstd"};
 
 typedef enum fill { FILL_ZERO, FILL_RANDOM, FILL_KV, FILL_REPEAT, FILL_MIXED, FILLS } fill;
 
-/* FILL_KV: f16 between 2^-3 and 2^1 with any fraction: exponents of 2 bits, sign, 10 of fraction. */
+/* FILL_KV: f16 between 2^-3 and 2 with any fraction: 2 random bits of exponent, 11 others. */
 static void fill_data(uint8_t *data, size_t bytes, fill how, uint64_t *state)
 {
     for (size_t i = 0; i < bytes; i++) {
         uint64_t bits = random_next(state);
         fill now = how == FILL_MIXED ? (fill)(i / 5000 % FILL_MIXED) : how;
-        uint8_t upper = (uint8_t)((bits >> 63) << 7 | (12 + (bits >> 61 & 3)) << 2 | (bits >> 58 & 3));
+        uint64_t sign = bits >> 63, exponent = 12 + (bits >> 61 & 3);
+        uint8_t upper = (uint8_t)(sign << 7 | exponent << 2 | (bits >> 58 & 3));
         uint8_t any = (uint8_t)(bits >> 40);
         data[i] = now == FILL_ZERO     ? 0
                   : now == FILL_RANDOM ? any

@@ -80,6 +80,63 @@ static void every_amount_comes_back_bit_exact(void **state)
     toy_close(&toy);
 }
 
+/* Exact values in the stack: f16 with 8 exponents of 32 leaves something to save. */
+static void lossless_is_bit_exact_and_uses_the_stack(void **state)
+{
+    (void)state;
+    static const unsigned rows[] = {1, 7, 200, 256};
+    toy_model toy;
+    toy_open(&toy, "lossless", true);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        toy_write_kv(&toy, rows[i]);
+        assert_true(toy_is_right(&toy));
+        uint64_t freed = 0;
+        mz_status status = mz_evict_tagged(toy.pool, 1, MZ_TAG_KV_CACHE, &freed);
+        assert_int_equal(status, MZ_OK);
+        assert_true(freed > 0);
+        assert_true(toy_is_right(&toy));
+        /* Little enough that the stack need not be spilled to the store. */
+        uint64_t part = status_of(&toy).kv_cache.resident_bytes / 16;
+        status = mz_evict_tagged(toy.pool, part, MZ_TAG_KV_CACHE, NULL);
+        assert_true(status == MZ_OK || status == MZ_E_PARTIAL);
+        assert_true(rows[i] < 200 || status_of(&toy).kv_cache.compressed_units > 0);
+        assert_true(toy_check(&toy));
+        assert_true(toy_is_right(&toy));
+        (void)mz_evict(toy.pool, UINT64_MAX, NULL);
+        assert_int_equal(resident(&toy), 0);
+        assert_true(toy_check(&toy));
+        assert_true(toy_is_right(&toy));
+        assert_true(toy_check(&toy));
+    }
+    toy_close(&toy);
+}
+
+/* Random bits don't shrink, whatever was expected: they must go to the store, not to the stack. */
+static void what_does_not_shrink_goes_to_the_store(void **state)
+{
+    (void)state;
+    toy_model toy;
+    toy_open(&toy, "lossless", false);
+    toy_write_kv(&toy, 256);
+    uint64_t seed = 1;
+    mz_pool_step_begin(toy.pool);
+    for (uint64_t i = 0; i < TOY_KV_BYTES; i++) {
+        seed = seed * 6364136223846793005ull + 1442695040888963407ull;
+        toy.kv[i] = (uint8_t)(seed >> 56);
+    }
+    mz_pool_wrote(toy.pool, toy.kv, TOY_KV_BYTES);
+    mz_pool_step_end(toy.pool);
+    memcpy(toy.kv_shadow, toy.kv, TOY_KV_BYTES);
+    uint64_t freed = 0;
+    assert_int_equal(mz_evict_tagged(toy.pool, TOY_KV_BYTES / 2, MZ_TAG_KV_CACHE, &freed), MZ_OK);
+    assert_true(freed >= TOY_KV_BYTES / 2);
+    assert_in_range(status_of(&toy).kv_cache.compressed_units, 0, 1); /* the opaque one */
+    assert_true(status_of(&toy).kv_cache.stored_units >= TOY_LAYERS * TOY_CHUNKS / 2);
+    assert_true(toy_check(&toy));
+    assert_true(toy_is_right(&toy));
+    toy_close(&toy);
+}
+
 static void freed_is_what_the_kernel_sees(void **state)
 {
     (void)state;
@@ -273,6 +330,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_is_read_or_committed_before_it_is_needed),
         cmocka_unit_test(every_amount_comes_back_bit_exact),
+        cmocka_unit_test(lossless_is_bit_exact_and_uses_the_stack),
+        cmocka_unit_test(what_does_not_shrink_goes_to_the_store),
         cmocka_unit_test(freed_is_what_the_kernel_sees),
         cmocka_unit_test(rear_layers_go_first),
         cmocka_unit_test(tags_limit_what_goes),
