@@ -112,32 +112,12 @@ static bool obey(chat *talk, const char *line)
     return true;
 }
 
-/* The message in the model's template, to be freed; the bare text if it has none. */
-static char *format_message(chat *talk, const char *text)
-{
-    mz_llm *llm = talk->session.llm;
-    long bytes = mz_llm_chat_format(llm, "user", text, NULL, 0);
-    if (bytes < 0) {
-        return strdup(text);
-    }
-    char *message = malloc((size_t)bytes + 1);
-    if (message != NULL) {
-        mz_llm_chat_format(llm, "user", text, message, (size_t)bytes + 1);
-    }
-    return message;
-}
-
 static int say(chat *talk, const char *text)
 {
     mz_cli_session *session = &talk->session;
-    char *message = format_message(talk, text);
     size_t count = 0;
-    int32_t *tokens = NULL;
+    int32_t *tokens = mz_cli_session_message(session, text, &count);
     int code = MZ_CLI_FAILED;
-    if (message != NULL) {
-        bool is_first = mz_llm_context_tokens(session->llm) == 0;
-        tokens = mz_cli_session_tokenize(session, message, is_first, &count);
-    }
     if (tokens != NULL) {
         mz_cli_answer answer;
         code = mz_cli_session_ask(session, tokens, count, (size_t)talk->predict, &answer);
@@ -148,7 +128,6 @@ static int say(chat *talk, const char *text)
         mz_cli_answer_release(&answer);
     }
     free(tokens);
-    free(message);
     return code;
 }
 

@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "cli/cli.h"
 #include "cli/session.h"
+#include "codec/codec.h"
 #include "os/direct_io.h"
 
 #define COMMAND "demo"
@@ -66,32 +67,6 @@ typedef struct demo {
 } demo;
 
 /* ---- in the child ---- */
-
-/* The message in the model's template, or bare if it has none; to be freed. */
-static char *format_message(mz_llm *llm, const char *text)
-{
-    long bytes = mz_llm_chat_format(llm, "user", text, NULL, 0);
-    if (bytes < 0) {
-        return strdup(text);
-    }
-    char *message = malloc((size_t)bytes + 1);
-    if (message != NULL) {
-        mz_llm_chat_format(llm, "user", text, message, (size_t)bytes + 1);
-    }
-    return message;
-}
-
-static int32_t *message_tokens(mz_cli_session *session, const char *text, size_t *count)
-{
-    bool is_first = mz_llm_context_tokens(session->llm) == 0;
-    char *message = format_message(session->llm, text);
-    int32_t *tokens = NULL;
-    if (message != NULL) {
-        tokens = mz_cli_session_tokenize(session, message, is_first, count);
-    }
-    free(message);
-    return tokens;
-}
 
 /*
  * The first message: the text, repeated or cut to about the wanted number of tokens, and a
@@ -143,7 +118,7 @@ static json_t *pack_answer(const int32_t *input, size_t count, const mz_cli_answ
 static int ask(demo *d, mz_cli_session *session, const char *text, json_t *answers)
 {
     size_t count = 0;
-    int32_t *tokens = message_tokens(session, text, &count);
+    int32_t *tokens = mz_cli_session_message(session, text, &count);
     if (tokens == NULL) {
         return MZ_CLI_FAILED;
     }
@@ -414,7 +389,8 @@ static int play_all(demo *d)
     figures f = compare(keeps, evicts, restarts);
     print_figures(d, &f, evicts);
     /* A lossy codec may answer in other words; an exact one may not. */
-    bool is_exact = d->model.llm.codec == NULL || strcmp(d->model.llm.codec, "q8") != 0;
+    const mz_codec *codec = d->model.llm.codec != NULL ? mz_codec_find(d->model.llm.codec) : NULL;
+    bool is_exact = codec == NULL || codec->exact; /* "raw" is no codec: bytes as they are */
     code = f.identical || !is_exact ? MZ_CLI_OK : MZ_CLI_FAILED;
 out:
     json_decref(keeps);

@@ -42,29 +42,18 @@ typedef struct exec_options {
     bool guard, wants_help;
 } exec_options;
 
-static bool is_one_of(const char *value, const char *const *choices)
-{
-    for (size_t i = 0; choices[i] != NULL; i++) {
-        if (strcmp(value, choices[i]) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
 static bool take_option(int option, const char *value, exec_options *options)
 {
-    static const char *const codecs[] = {"raw", "q8", "lossless", NULL};
     static const char *const levels[] = {"error", "warn", "info", "debug", NULL};
     long number = 0;
+    int index = 0;
     switch (option) {
     case 'h':
         options->wants_help = true;
         return true;
     case MZ_CLI_CODEC:
         options->codec = value;
-        return is_one_of(value, codecs) ||
-               mz_cli_wrong_use(COMMAND, "--codec can't be \"%s\"", value) == MZ_CLI_OK;
+        return mz_cli_take_choice(COMMAND, "--codec", value, mz_cli_codecs, &index);
     case MZ_CLI_STORE:
         options->store = value;
         return true;
@@ -76,8 +65,7 @@ static bool take_option(int option, const char *value, exec_options *options)
         return true;
     case OPTION_LOG:
         options->log = value;
-        return is_one_of(value, levels) ||
-               mz_cli_wrong_use(COMMAND, "--log can't be \"%s\"", value) == MZ_CLI_OK;
+        return mz_cli_take_choice(COMMAND, "--log", value, levels, &index);
     case OPTION_GUARD:
         options->guard = true;
         return true;

@@ -186,7 +186,6 @@ static bool build(scene *c, const settings *s)
 static void take_profile(scene *c, const settings *s)
 {
     char found[512];
-    char path[4096];
     mz_error error = MZ_ERROR_INIT;
     mz_profile_record record;
     const char *directory = s->store;
@@ -194,16 +193,8 @@ static void take_profile(scene *c, const settings *s)
         mz_probe_default_store(found, sizeof found);
         directory = found;
     }
-    c->profile = (mz_profile){2.0e9, 8.0e9, 1.5e9};
-    if (mz_profile_path(directory, path, sizeof path, &error) == MZ_OK &&
-        mz_profile_load(path, NULL, &record, &error) == MZ_OK) {
-        mz_profile measured = mz_profile_summary(&record, s->codec);
-        c->profiled = true;
-        c->profile.read_bytes_per_s = measured.read_bytes_per_s;
-        if (measured.decode_bytes_per_s > 0) {
-            c->profile.decode_bytes_per_s = measured.decode_bytes_per_s;
-        }
-    }
+    c->profiled = mz_profile_find(directory, &record, &error) == MZ_OK;
+    c->profile = mz_profile_rates(c->profiled ? &record : NULL, s->codec);
 }
 
 /* Do to the units what a step says. */

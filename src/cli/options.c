@@ -97,7 +97,9 @@ char *mz_cli_read_text(const char *command, const char *path)
     return text;
 }
 
-static bool take_choice(const char *command, const char *what, const char *value,
+const char *const mz_cli_codecs[] = {"raw", "q8", "lossless", NULL};
+
+bool mz_cli_take_choice(const char *command, const char *what, const char *value,
                         const char *const *choices, int *index)
 {
     for (int i = 0; choices[i] != NULL; i++) {
@@ -134,7 +136,6 @@ static bool take_number(const char *command, int option, const char *value, mz_l
 
 static bool take_text(const char *command, int option, const char *value, mz_llm_options *llm)
 {
-    static const char *const codecs[] = {"raw", "q8", "lossless", NULL};
     static const char *const types[] = {"f16", "q8_0", "f32", "bf16", NULL};
     static const char *const modes[] = {"off", "on", "auto", NULL};
     int index = 0;
@@ -150,12 +151,12 @@ static bool take_text(const char *command, int option, const char *value, mz_llm
         return true;
     case MZ_CLI_CODEC:
         llm->codec = value;
-        return take_choice(command, "--codec", value, codecs, &index);
+        return mz_cli_take_choice(command, "--codec", value, mz_cli_codecs, &index);
     case MZ_CLI_KV_TYPE:
         llm->kv_type = value;
-        return take_choice(command, "--kv-type", value, types, &index);
+        return mz_cli_take_choice(command, "--kv-type", value, types, &index);
     default:
-        if (!take_choice(command, "--flash-attn", value, modes, &index)) {
+        if (!mz_cli_take_choice(command, "--flash-attn", value, modes, &index)) {
             return false;
         }
         llm->flash_attention = index == 2 ? -1 : index;

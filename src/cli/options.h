@@ -77,6 +77,13 @@ void mz_cli_model_default(mz_cli_model *model);
 bool mz_cli_take_model_option(const char *command, int option, const char *value,
                               mz_cli_model *model);
 
+/* What --codec may say; NULL-terminated. lz4 and zstd are codecs to compare with, not to use. */
+extern const char *const mz_cli_codecs[];
+
+/* Which of the NULL-terminated choices a value is; false, having said so on stderr, for another. */
+bool mz_cli_take_choice(const char *command, const char *what, const char *value,
+                        const char *const *choices, int *index);
+
 /* A whole number of at least `least`; false, having said so on stderr, for anything else. */
 bool mz_cli_parse_number(const char *command, const char *what, const char *text, long least,
                          long *number);

@@ -13,6 +13,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include "base/cache_directory.h"
 #include "os/direct_io.h"
 
 #ifndef MADV_POPULATE_WRITE
@@ -116,14 +117,11 @@ void mz_probe_store_dir(const char *directory, mz_probe_store *result)
 void mz_probe_default_store(char *directory, size_t capacity)
 {
     const char *named = getenv("MZCACHE_STORE");
-    const char *cache = getenv("XDG_CACHE_HOME");
-    const char *home = getenv("HOME");
+    mz_error error = MZ_ERROR_INIT;
     if (named != NULL && named[0] != '\0') {
         snprintf(directory, capacity, "%s", named);
-    } else if (cache != NULL && cache[0] != '\0') {
-        snprintf(directory, capacity, "%s/mzcache", cache);
-    } else {
-        snprintf(directory, capacity, "%s/.cache/mzcache", home != NULL ? home : "");
+    } else if (mz_cache_directory(directory, capacity, &error) != MZ_OK) {
+        directory[0] = '\0'; /* as a pool does: there is no store then */
     }
 }
 

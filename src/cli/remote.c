@@ -19,9 +19,8 @@
 #include <string.h>
 
 #include "base/size.h"
+#include "cli/cli.h"
 #include "control/client.h"
-
-enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_PARTIAL = 3 };
 
 #define STATUS_LIMIT_S 5L /* /status answers from memory; longer means that the process hangs */
 
@@ -57,7 +56,7 @@ static const char prefetch_help[] =
 static int usage_error(const char *help, const char *what)
 {
     fprintf(stderr, "mzcache: %s\n%s", what, help);
-    return EXIT_USAGE;
+    return MZ_CLI_USAGE;
 }
 
 static bool parse_pid(const char *text, int *pid)
@@ -80,7 +79,7 @@ static bool tags_are_known(const char *tags)
 
 /*
  * Read the options whose letters are in `allowed` (p, t, w, j) and expect `operands` more
- * arguments, which stand from optind on afterwards. Returns EXIT_DONE, or EXIT_USAGE after having
+ * arguments, which stand from optind on afterwards. Returns MZ_CLI_OK, or MZ_CLI_USAGE after having
  * said why.
  */
 static int parse_options(int argc, char **argv, const char *allowed, int operands, const char *help,
@@ -98,7 +97,7 @@ static int parse_options(int argc, char **argv, const char *allowed, int operand
     while ((letter = getopt_long(argc, argv, ":h", names, NULL)) != -1) {
         if (letter == 'h') {
             options->help = true;
-            return EXIT_DONE;
+            return MZ_CLI_OK;
         }
         if (letter == ':') {
             return usage_error(help, "an option lacks its value");
@@ -120,7 +119,7 @@ static int parse_options(int argc, char **argv, const char *allowed, int operand
         return usage_error(help, argc - optind < operands ? "an argument is missing"
                                                           : "there is an argument too many");
     }
-    return EXIT_DONE;
+    return MZ_CLI_OK;
 }
 
 /* List the live processes, or the one with that pid. Returns an exit code after having said why. */
@@ -131,7 +130,7 @@ static int list_processes(int pid, mz_control_socket **processes, size_t *count)
     size_t found = 0;
     if (mz_control_list(NULL, &all, &found, &error) != MZ_OK) {
         fprintf(stderr, "mzcache: %s\n", error.text);
-        return EXIT_FAILED;
+        return MZ_CLI_FAILED;
     }
     if (pid != 0) {
         size_t kept = 0;
@@ -149,11 +148,11 @@ static int list_processes(int pid, mz_control_socket **processes, size_t *count)
         } else {
             fprintf(stderr, "mzcache: no process with elastic memory is running\n");
         }
-        return EXIT_FAILED;
+        return MZ_CLI_FAILED;
     }
     *processes = all;
     *count = found;
-    return EXIT_DONE;
+    return MZ_CLI_OK;
 }
 
 /* Find the one process that a command is for. */
@@ -162,7 +161,7 @@ static int find_process(int pid, mz_control_socket *process)
     mz_control_socket *processes;
     size_t count;
     int code = list_processes(pid, &processes, &count);
-    if (code != EXIT_DONE) {
+    if (code != MZ_CLI_OK) {
         return code;
     }
     if (count > 1) {
@@ -171,7 +170,7 @@ static int find_process(int pid, mz_control_socket *process)
             fprintf(stderr, " %d", processes[i].pid);
         }
         fprintf(stderr, "\n");
-        code = EXIT_USAGE;
+        code = MZ_CLI_USAGE;
     } else {
         *process = processes[0];
     }
@@ -224,11 +223,11 @@ static void print_json(const json_t *value)
     printf("\n");
 }
 
-/* Say why a process refused. Returns EXIT_FAILED. */
+/* Say why a process refused. Returns MZ_CLI_FAILED. */
 static int print_refusal(const mz_control_socket *process, const json_t *answer)
 {
     fprintf(stderr, "mzcache: process %d: %s\n", process->pid, text_of(answer, "error"));
-    return EXIT_FAILED;
+    return MZ_CLI_FAILED;
 }
 
 static void print_tag_row(const json_t *status, const char *tag)
@@ -286,9 +285,9 @@ static int report_process(const mz_control_socket *process, json_t *list)
     long http_status;
     json_t *status = ask(process, "GET", "/status", NULL, STATUS_LIMIT_S, &http_status);
     if (status == NULL) {
-        return EXIT_FAILED;
+        return MZ_CLI_FAILED;
     }
-    int code = EXIT_DONE;
+    int code = MZ_CLI_OK;
     if (http_status != 200) {
         code = print_refusal(process, status);
     } else if (list != NULL) {
@@ -304,20 +303,20 @@ int mz_cli_status(int argc, char **argv)
 {
     remote_options options;
     int code = parse_options(argc, argv, "pj", 0, status_help, &options);
-    if (code != EXIT_DONE || options.help) {
+    if (code != MZ_CLI_OK || options.help) {
         fputs(options.help ? status_help : "", stdout);
         return code;
     }
     mz_control_socket *processes;
     size_t count;
     code = list_processes(options.pid, &processes, &count);
-    if (code != EXIT_DONE) {
+    if (code != MZ_CLI_OK) {
         return code;
     }
     json_t *list = options.json ? json_array() : NULL;
     for (size_t i = 0; i < count; i++) {
-        if (report_process(&processes[i], list) != EXIT_DONE) {
-            code = EXIT_FAILED;
+        if (report_process(&processes[i], list) != MZ_CLI_OK) {
+            code = MZ_CLI_FAILED;
         }
     }
     if (list != NULL) {
@@ -345,7 +344,7 @@ static int report_evict(const mz_control_socket *process, const json_t *answer, 
             fprintf(stderr, "mzcache: %s\n", text_of(answer, "error"));
         }
     }
-    return partial ? EXIT_PARTIAL : EXIT_DONE;
+    return partial ? MZ_CLI_PARTIAL : MZ_CLI_OK;
 }
 
 /* The body of an eviction, from malloc. NULL: out of memory. */
@@ -370,7 +369,7 @@ int mz_cli_evict(int argc, char **argv)
 {
     remote_options options;
     int code = parse_options(argc, argv, "ptj", 1, evict_help, &options);
-    if (code != EXIT_DONE || options.help) {
+    if (code != MZ_CLI_OK || options.help) {
         fputs(options.help ? evict_help : "", stdout);
         return code;
     }
@@ -381,19 +380,19 @@ int mz_cli_evict(int argc, char **argv)
     }
     mz_control_socket process;
     code = find_process(options.pid, &process);
-    if (code != EXIT_DONE) {
+    if (code != MZ_CLI_OK) {
         return code;
     }
     char *body = evict_body(text, options.tags);
     if (body == NULL) {
         fprintf(stderr, "mzcache: out of memory\n");
-        return EXIT_FAILED;
+        return MZ_CLI_FAILED;
     }
     long http_status;
     json_t *answer = ask(&process, "POST", "/evict", body, 0, &http_status);
     free(body);
     if (answer == NULL) {
-        return EXIT_FAILED;
+        return MZ_CLI_FAILED;
     }
     code = http_status == 200 ? report_evict(&process, answer, options.json)
                               : print_refusal(&process, answer);
@@ -405,20 +404,20 @@ int mz_cli_prefetch(int argc, char **argv)
 {
     remote_options options;
     int code = parse_options(argc, argv, "pwj", 0, prefetch_help, &options);
-    if (code != EXIT_DONE || options.help) {
+    if (code != MZ_CLI_OK || options.help) {
         fputs(options.help ? prefetch_help : "", stdout);
         return code;
     }
     mz_control_socket process;
     code = find_process(options.pid, &process);
-    if (code != EXIT_DONE) {
+    if (code != MZ_CLI_OK) {
         return code;
     }
     const char *body = options.wait ? "{\"wait\":true}" : "{\"wait\":false}";
     long http_status;
     json_t *answer = ask(&process, "POST", "/prefetch", body, 0, &http_status);
     if (answer == NULL) {
-        return EXIT_FAILED;
+        return MZ_CLI_FAILED;
     }
     if (http_status != 200) {
         code = print_refusal(&process, answer);

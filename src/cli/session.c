@@ -54,6 +54,32 @@ int32_t *mz_cli_session_tokenize(mz_cli_session *session, const char *text, bool
     return tokens;
 }
 
+/* The message in the model's template, or bare if it has none; to be freed. */
+static char *format_message(mz_llm *llm, const char *text)
+{
+    long bytes = mz_llm_chat_format(llm, "user", text, NULL, 0);
+    if (bytes < 0) {
+        return strdup(text);
+    }
+    char *message = malloc((size_t)bytes + 1);
+    if (message != NULL) {
+        mz_llm_chat_format(llm, "user", text, message, (size_t)bytes + 1);
+    }
+    return message;
+}
+
+int32_t *mz_cli_session_message(mz_cli_session *session, const char *text, size_t *count)
+{
+    bool is_first = mz_llm_context_tokens(session->llm) == 0;
+    char *message = format_message(session->llm, text);
+    int32_t *tokens = NULL;
+    if (message != NULL) {
+        tokens = mz_cli_session_tokenize(session, message, is_first, count);
+    }
+    free(message);
+    return tokens;
+}
+
 typedef struct collector {
     mz_cli_session *session;
     mz_cli_answer *answer;

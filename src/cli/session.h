@@ -49,6 +49,12 @@ int32_t *mz_cli_session_tokenize(mz_cli_session *session, const char *text, bool
                                  size_t *count);
 
 /*
+ * A user's message in the model's template (bare, if it has none) to tokens; with the special tokens
+ * that begin a conversation if it is the first. As mz_cli_session_tokenize.
+ */
+int32_t *mz_cli_session_message(mz_cli_session *session, const char *text, size_t *count);
+
+/*
  * Append tokens and generate at most `max_new`. `answer` is filled in any case and is the caller's
  * to release. Returns an exit code, having said why on stderr if it is not 0.
  */

@@ -206,12 +206,20 @@ static mz_control_identity identity_of(const mz_control *control)
                                  .uptime_s = (mz_now_ns() - control->started_ns) / second};
 }
 
+/* False: the pool gave no status, and the answer says so. */
+static bool take_status(const call *request, reply *answer, mz_pool_status *status)
+{
+    mz_status got = mz_status_get(request->control->pool, status);
+    if (got != MZ_OK) {
+        reply_error(answer, http_of_status(got), mz_status_text(got));
+    }
+    return got == MZ_OK;
+}
+
 static void answer_status(const call *request, reply *answer)
 {
     mz_pool_status status;
-    mz_status got = mz_status_get(request->control->pool, &status);
-    if (got != MZ_OK) {
-        reply_error(answer, http_of_status(got), mz_status_text(got));
+    if (!take_status(request, answer, &status)) {
         return;
     }
     mz_control_identity identity = identity_of(request->control);
@@ -221,9 +229,7 @@ static void answer_status(const call *request, reply *answer)
 static void answer_metrics(const call *request, reply *answer)
 {
     mz_pool_status status;
-    mz_status got = mz_status_get(request->control->pool, &status);
-    if (got != MZ_OK) {
-        reply_error(answer, http_of_status(got), mz_status_text(got));
+    if (!take_status(request, answer, &status)) {
         return;
     }
     mz_control_identity identity = identity_of(request->control);

@@ -9,9 +9,6 @@
 #include "pool/internal.h"
 #include "profile/measure.h"
 
-/* A flash disk and one core of AVX2. */
-static const mz_profile profile_default = {2.0e9, 8.0e9, 1.5e9};
-
 static const char *codec_name(const mz_pool *pool)
 {
     return pool->codec != NULL ? pool->codec->name : NULL;
@@ -19,27 +16,19 @@ static const char *codec_name(const mz_pool *pool)
 
 static void use_record(mz_pool *pool, const mz_profile_record *record)
 {
-    pool->profile = mz_profile_summary(record, codec_name(pool));
-    if (pool->profile.decode_bytes_per_s <= 0) {
-        pool->profile.decode_bytes_per_s = profile_default.decode_bytes_per_s;
-    }
+    pool->profile = mz_profile_rates(record, codec_name(pool));
     pool->profiled = true;
 }
 
 uint32_t mz_pool_profile_load(mz_pool *pool)
 {
-    mz_profile_record who;
     mz_profile_record record;
-    char path[4096];
     mz_error error = MZ_ERROR_INIT;
-    const char *directory = mz_store_directory(pool->store);
-    pool->profile = profile_default;
-    if (mz_profile_path(directory, path, sizeof path, &error) == MZ_OK &&
-        mz_profile_identify(directory, &who, &error) == MZ_OK &&
-        mz_profile_load(path, &who, &record, &error) == MZ_OK) {
+    if (mz_profile_find(mz_store_directory(pool->store), &record, &error) == MZ_OK) {
         use_record(pool, &record);
         return record.knee_depth;
     }
+    pool->profile = mz_profile_rates(NULL, codec_name(pool));
     mz_log(&pool->log, MZ_LOG_INFO, "no profile of this machine: %s", error.text);
     return 0;
 }

@@ -236,7 +236,7 @@ mz_status mz_evict_tagged(mz_pool *pool, uint64_t bytes, unsigned tags, uint64_t
         mz_error_set(&call.first, MZ_E_PARTIAL, 0, "freed all there was: %llu of %llu bytes",
                      (unsigned long long)call.freed, (unsigned long long)bytes);
     }
-    mz_pool_set_error(pool, &call.first);
+    mz_pool_report(pool, &call.first);
     return MZ_E_PARTIAL;
 }
 

@@ -118,11 +118,11 @@ static mz_status unit_wait(mz_pool *pool, mz_unit *unit, mz_error *error)
     uint32_t failures = unit->failures;
     bool joined = unit->state == MZ_UNIT_RESTORING;
     while (unit->state != MZ_UNIT_RESIDENT) {
-        if (unit->failures != failures && !joined) {
-            *error = unit->error;
-            return error->status;
-        }
         if (unit->failures != failures) {
+            if (!joined) {
+                *error = unit->error;
+                return error->status;
+            }
             joined = false;
             failures = unit->failures;
         }

@@ -91,7 +91,4 @@ void mz_pool_profile_stop(mz_pool *pool);
 /* Whether the calling thread is inside a step: an eviction would wait for it forever. Locked. */
 bool mz_pool_in_step(const mz_pool *pool);
 
-/* Remember and log a failure; the lock is not held. */
-void mz_pool_set_error(mz_pool *pool, const mz_error *error);
-
 #endif

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/cache_directory.h"
 #include "base/clock.h"
 #include "os/memory.h"
 #include "pool/internal.h"
@@ -17,23 +18,16 @@
 #define RESTORE_THREADS_DEFAULT 8
 #define RESTORE_THREADS_LEAST 4
 
+/* Without any place the store is "": every write to it is refused with a sentence. */
 static mz_status store_directory_default(char *directory, size_t capacity, mz_error *error)
 {
-    const char *cache = getenv("XDG_CACHE_HOME");
-    const char *home = getenv("HOME");
-    int used = -1;
-    if (cache != NULL && cache[0] == '/') {
-        used = snprintf(directory, capacity, "%s/mzcache", cache);
-    } else if (home != NULL && home[0] == '/') {
-        used = snprintf(directory, capacity, "%s/.cache/mzcache", home);
-    } else {
-        directory[0] = '\0'; /* no place: every write to the store is refused with a sentence */
+    mz_status status = mz_cache_directory(directory, capacity, error);
+    if (status == MZ_E_NOTFOUND) {
+        directory[0] = '\0';
+        *error = (mz_error)MZ_ERROR_INIT;
         return MZ_OK;
     }
-    if (used < 0 || (size_t)used >= capacity) {
-        return mz_error_set(error, MZ_E_INVALID, 0, "the name of the cache directory is too long");
-    }
-    return MZ_OK;
+    return status;
 }
 
 /* Make a directory and those above it; a failure shows when the store is first written. */
@@ -166,17 +160,12 @@ void mz_pool_destroy(mz_pool *pool)
     free(pool);
 }
 
-void mz_pool_set_error(mz_pool *pool, const mz_error *error)
+void mz_pool_report(mz_pool *pool, const mz_error *error)
 {
     pthread_mutex_lock(&pool->restore.lock);
     snprintf(pool->last_error, sizeof pool->last_error, "%s", error->text);
     pthread_mutex_unlock(&pool->restore.lock);
     mz_log(&pool->log, MZ_LOG_ERROR, "%s", error->text);
-}
-
-void mz_pool_report(mz_pool *pool, const mz_error *error)
-{
-    mz_pool_set_error(pool, error);
 }
 
 static void count_unit(mz_tag_status *status, const mz_unit *unit)

@@ -84,7 +84,7 @@ MZ_API void mz_pool_wrote(mz_pool *pool, const void *address, uint64_t bytes);
  */
 MZ_API mz_status mz_pool_clear(mz_pool *pool, void *address, uint64_t bytes, mz_error *error);
 
-/* Remember a failure for mz_pool_status.last_error and log it. */
+/* Remember a failure for mz_pool_status.last_error and log it. Without the lock. */
 MZ_API void mz_pool_report(mz_pool *pool, const mz_error *error);
 
 #endif

@@ -287,13 +287,15 @@ static mz_status measure_pages(const mz_os *os, const mz_profile_options *option
 
 /* --- codecs --- */
 
+typedef enum coding_job { CODING_ENCODE, CODING_DECODE, CODING_COPY } coding_job;
+
 typedef struct coding {
     const mz_kernels *kernels;
     uint16_t *plain;  /* [CODEC_CHUNKS][CHUNK_BYTES / 2] f16 */
     uint8_t *codes;   /* [CODEC_CHUNKS][groups] */
     int8_t *q;        /* [CODEC_CHUNKS][CHUNK_BYTES / 2] */
     uint64_t chunks;
-    enum { CODING_ENCODE, CODING_DECODE, CODING_COPY } what;
+    coding_job what;
 } coding;
 
 static bool coding_work(team *t, uint32_t thread, uint64_t *bytes)
@@ -318,10 +320,10 @@ static bool coding_work(team *t, uint32_t thread, uint64_t *bytes)
     return true;
 }
 
-static mz_status coding_measure(coding *c, int what, uint32_t threads, uint64_t limit_ns, double *rate,
-                                mz_error *error)
+static mz_status coding_measure(coding *c, coding_job what, uint32_t threads, uint64_t limit_ns,
+                                double *rate, mz_error *error)
 {
-    c->what = what == 0 ? CODING_ENCODE : what == 1 ? CODING_DECODE : CODING_COPY;
+    c->what = what;
     team t = {.work = coding_work, .subject = c, .limit_ns = limit_ns};
     return team_run(&t, threads, rate, error);
 }
@@ -341,7 +343,7 @@ static mz_status measure_variants(coding *c, const mz_profile_options *options,
     static const char *const variants[] = {"generic", "avx2", "avx512", "neon"};
     uint64_t limit_ns = options->quick ? 50000000u : 300000000u;
     mz_status status =
-        coding_measure(c, 2, 1, limit_ns, &record->memcpy_bytes_per_s, error);
+        coding_measure(c, CODING_COPY, 1, limit_ns, &record->memcpy_bytes_per_s, error);
     fill_halves(c->plain, c->chunks * CHUNK_BYTES / 2);
     for (size_t i = 0; i < 4 && status == MZ_OK; i++) {
         c->kernels = mz_kernels_variant(variants[i]);
@@ -355,9 +357,11 @@ static mz_status measure_variants(coding *c, const mz_profile_options *options,
             row->threads = all == 0 ? 1 : record->cores;
             memcpy(row->codec, "q8", 3);
             memcpy(row->variant, variants[i], strlen(variants[i]) + 1);
-            status = coding_measure(c, 0, row->threads, limit_ns, &row->encode_bytes_per_s, error);
+            status = coding_measure(c, CODING_ENCODE, row->threads, limit_ns,
+                                    &row->encode_bytes_per_s, error);
             if (status == MZ_OK) {
-                status = coding_measure(c, 1, row->threads, limit_ns, &row->decode_bytes_per_s, error);
+                status = coding_measure(c, CODING_DECODE, row->threads, limit_ns,
+                                        &row->decode_bytes_per_s, error);
             }
         }
     }

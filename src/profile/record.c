@@ -12,6 +12,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include "base/cache_directory.h"
 #include "os/process.h"
 
 #define RECORD_VERSION 1
@@ -33,31 +34,43 @@ mz_status mz_profile_identify(const char *directory, mz_profile_record *record, 
     return MZ_OK;
 }
 
+/* Path of the record that a machine and directory, identified in `who`, have. */
+static mz_status path_of(const mz_profile_record *who, char *path, size_t capacity, mz_error *error)
+{
+    char identity[256];
+    int length = snprintf(identity, sizeof identity, "%s|%u|%llu|%llu", who->cpu, who->cores,
+                          (unsigned long long)who->device, (unsigned long long)who->file_system);
+    unsigned long long key = XXH3_64bits(identity, (size_t)length);
+    char cache[4096];
+    mz_status status = mz_cache_directory(cache, sizeof cache, error);
+    if (status != MZ_OK) {
+        return status;
+    }
+    int used = snprintf(path, capacity, "%s/profile-%016llx.json", cache, key);
+    if (used < 0 || (size_t)used >= capacity) {
+        return mz_error_set(error, MZ_E_INVALID, 0, "the path of the profile is too long");
+    }
+    return MZ_OK;
+}
+
 mz_status mz_profile_path(const char *directory, char *path, size_t capacity, mz_error *error)
 {
     mz_profile_record who;
     memset(&who, 0, sizeof who);
     mz_status status = mz_profile_identify(directory, &who, error);
-    if (status != MZ_OK) {
-        return status;
+    return status != MZ_OK ? status : path_of(&who, path, capacity, error);
+}
+
+mz_status mz_profile_find(const char *directory, mz_profile_record *record, mz_error *error)
+{
+    mz_profile_record who;
+    char path[4200];
+    memset(&who, 0, sizeof who);
+    mz_status status = mz_profile_identify(directory, &who, error);
+    if (status == MZ_OK) {
+        status = path_of(&who, path, sizeof path, error);
     }
-    char identity[256];
-    int length = snprintf(identity, sizeof identity, "%s|%u|%llu|%llu", who.cpu, who.cores,
-                          (unsigned long long)who.device, (unsigned long long)who.file_system);
-    unsigned long long key = XXH3_64bits(identity, (size_t)length);
-    const char *cache = getenv("XDG_CACHE_HOME");
-    const char *home = getenv("HOME");
-    int used = -1;
-    if (cache != NULL && cache[0] == '/') {
-        used = snprintf(path, capacity, "%s/mzcache/profile-%016llx.json", cache, key);
-    } else if (home != NULL && home[0] == '/') {
-        used = snprintf(path, capacity, "%s/.cache/mzcache/profile-%016llx.json", home, key);
-    }
-    if (used < 0 || (size_t)used >= capacity) {
-        return mz_error_set(error, MZ_E_NOTFOUND, 0,
-                            "there is no cache directory; set XDG_CACHE_HOME or HOME");
-    }
-    return MZ_OK;
+    return status != MZ_OK ? status : mz_profile_load(path, &who, record, error);
 }
 
 static json_t *record_to_json(const mz_profile_record *record)
@@ -264,4 +277,18 @@ mz_profile mz_profile_summary(const mz_profile_record *record, const char *codec
         }
     }
     return summary;
+}
+
+mz_profile mz_profile_rates(const mz_profile_record *record, const char *codec)
+{
+    /* A flash disk and one core of AVX2. */
+    static const mz_profile otherwise = {2.0e9, 8.0e9, 1.5e9};
+    if (record == NULL) {
+        return otherwise;
+    }
+    mz_profile rates = mz_profile_summary(record, codec);
+    if (rates.decode_bytes_per_s <= 0) {
+        rates.decode_bytes_per_s = otherwise.decode_bytes_per_s;
+    }
+    return rates;
 }

@@ -78,10 +78,16 @@ mz_status mz_profile_save(const mz_profile_record *record, const char *path, mz_
 mz_status mz_profile_load(const char *path, const mz_profile_record *expected,
                           mz_profile_record *record, mz_error *error);
 
+/* Load the record of this machine for a store directory. Errors: those of path and load. */
+mz_status mz_profile_find(const char *directory, mz_profile_record *record, mz_error *error);
+
 /* Smallest request and depth that reach 95 % of the best read rate. Sets both knee fields. */
 void mz_profile_find_knee(mz_profile_record *record);
 
 /* The three throughputs that the policy needs, for a codec (NULL: none) on this machine. */
 mz_profile mz_profile_summary(const mz_profile_record *record, const char *codec);
+
+/* As mz_profile_summary, with defaults for what was not measured; record NULL: nothing was. */
+mz_profile mz_profile_rates(const mz_profile_record *record, const char *codec);
 
 #endif

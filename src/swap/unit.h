@@ -47,7 +47,7 @@ typedef enum mz_unit_state {
     MZ_UNIT_COMPRESSED, /* in the stack */
     MZ_UNIT_STORED,     /* in its model file or a store slot */
     MZ_UNIT_RESTORING,  /* on its way in; `from` says where the truth still is */
-    MZ_UNIT_LOST,       /* its stored copy is damaged; only clearing or rewriting helps */
+    MZ_UNIT_LOST,       /* its stored copy is damaged; only clearing helps */
     MZ_UNIT_STATES,
 } mz_unit_state;
 

@@ -20,20 +20,6 @@
 #define SECOND_ANSWER 12u
 #define ANSWERS (FIRST_ANSWER + SECOND_ANSWER)
 
-typedef struct taken {
-    int32_t tokens[ANSWERS];
-    size_t count;
-} taken;
-
-static bool take(void *context, int32_t token, const char *text, size_t text_bytes)
-{
-    taken *t = context;
-    (void)text;
-    (void)text_bytes;
-    t->tokens[t->count++] = token;
-    return true;
-}
-
 /* The share of all elastic memory in percent to evict; 0: a single byte. */
 static void evict_share(mz_llm *llm, unsigned percent)
 {
@@ -53,15 +39,16 @@ static void evict_share(mz_llm *llm, unsigned percent)
     }
 }
 
-static void generate_one(mz_llm *llm, const int32_t *tokens, size_t count, taken *t)
+static void generate_one(mz_llm *llm, const int32_t *tokens, size_t count, reference_taken *t)
 {
     mz_llm_timing timing;
-    assert_int_equal(mz_llm_restore_generate(llm, tokens, count, 1, take, t, &timing), MZ_OK);
+    assert_int_equal(mz_llm_restore_generate(llm, tokens, count, 1, reference_take, t, &timing),
+                     MZ_OK);
     assert_int_equal(timing.output_tokens, 1);
 }
 
 static void say(mz_llm *llm, const char *text, bool is_first, size_t answer, unsigned percent,
-                taken *t)
+                reference_taken *t)
 {
     int32_t tokens[1024];
     long count = mz_llm_tokenize(llm, text, is_first, tokens, 1024);
@@ -103,7 +90,7 @@ static void check_setting(const mz_llm_options *options)
     }
     assert_non_null(mz_llm_pool(llm));
     for (size_t i = 0; i < sizeof shares / sizeof shares[0]; i++) {
-        taken t = {{0}, 0};
+        reference_taken t = {{0}, 0, 0};
         mz_llm_reset(llm);
         say(llm, said[0].text, true, FIRST_ANSWER, shares[i], &t);
         evict_share(llm, shares[i]);
@@ -162,7 +149,7 @@ static void test_tags_and_prefetch(void **state)
     mz_pool *pool = mz_llm_pool(llm);
     mz_pool_status status;
     uint64_t freed = 0;
-    taken t = {{0}, 0};
+    reference_taken t = {{0}, 0, 0};
     say(llm, said[0].text, true, 1, 0, &t);
 
     assert_int_equal(mz_status_get(pool, &status), MZ_OK);

@@ -128,3 +128,12 @@ void reference_run(const mz_llm_options *options, const reference_turn *turns, s
     llama_free(context);
     llama_model_free(model);
 }
+
+bool reference_take(void *context, int32_t token, const char *text, size_t text_bytes)
+{
+    reference_taken *t = context;
+    (void)text;
+    (void)text_bytes;
+    t->tokens[t->count++] = token;
+    return t->count != t->stop_after;
+}

@@ -27,6 +27,15 @@ typedef struct reference_turn {
     size_t answer;
 } reference_turn;
 
+/* Tokens that mz_llm_restore_generate reported; asks to stop after `stop_after`, 0: never. */
+typedef struct reference_taken {
+    int32_t tokens[64];
+    size_t count, stop_after;
+} reference_taken;
+
+/* An mz_on_token; context: reference_taken. */
+bool reference_take(void *context, int32_t token, const char *text, size_t text_bytes);
+
 /* About 330 tokens: more than one KV chunk and more than one prefill step. */
 const char *reference_long_text(void);
 

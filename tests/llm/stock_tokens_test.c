@@ -29,28 +29,15 @@ static mz_llm *open_stock(mz_llm_options *options)
     return llm;
 }
 
-typedef struct taken {
-    int32_t tokens[64];
-    size_t count, stop_after;
-} taken;
-
-static bool take(void *context, int32_t token, const char *text, size_t text_bytes)
-{
-    taken *t = context;
-    (void)text;
-    (void)text_bytes;
-    t->tokens[t->count++] = token;
-    return t->count != t->stop_after;
-}
-
-static void say(mz_llm *llm, const char *text, bool is_first, size_t answer, taken *t,
+static void say(mz_llm *llm, const char *text, bool is_first, size_t answer, reference_taken *t,
                 mz_llm_timing *timing)
 {
     int32_t tokens[1024];
     long count = mz_llm_tokenize(llm, text, is_first, tokens, 1024);
     assert_in_range(count, 1, 1024);
     size_t before = mz_llm_context_tokens(llm);
-    assert_int_equal(mz_llm_restore_generate(llm, tokens, (size_t)count, answer, take, t, timing),
+    assert_int_equal(mz_llm_restore_generate(llm, tokens, (size_t)count, answer, reference_take, t,
+                                             timing),
                      MZ_OK);
     assert_int_equal(timing->input_tokens, count);
     assert_int_equal(mz_llm_context_tokens(llm), before + (size_t)count + timing->output_tokens);
@@ -63,7 +50,7 @@ static void test_tokens_and_logits(void **state)
     const reference_turn turns[2] = {{reference_long_text(), 16}, {" Then the lamp", 16}};
     mz_llm_options options;
     mz_llm *llm = open_stock(&options);
-    taken t = {{0}, 0, 0};
+    reference_taken t = {{0}, 0, 0};
     mz_llm_timing timing;
     say(llm, turns[0].text, true, turns[0].answer, &t, &timing);
     say(llm, turns[1].text, false, turns[1].answer, &t, &timing);
@@ -87,7 +74,7 @@ static void test_reset_forgets(void **state)
     (void)state;
     mz_llm_options options;
     mz_llm *llm = open_stock(&options);
-    taken first = {{0}, 0, 0}, again = {{0}, 0, 0};
+    reference_taken first = {{0}, 0, 0}, again = {{0}, 0, 0};
     mz_llm_timing timing;
     say(llm, "The sea was calm and", true, 8, &first, &timing);
     mz_llm_reset(llm);
@@ -103,14 +90,14 @@ static void test_caller_stops(void **state)
     (void)state;
     mz_llm_options options;
     mz_llm *llm = open_stock(&options);
-    taken t = {{0}, 0, 3};
+    reference_taken t = {{0}, 0, 3};
     mz_llm_timing timing;
     say(llm, "The sea was calm and", true, 8, &t, &timing);
     assert_int_equal(timing.output_tokens, 3);
     /* Going on without new input continues the same text. */
-    taken whole = {{0}, 0, 0};
+    reference_taken whole = {{0}, 0, 0};
     t.stop_after = 0;
-    assert_int_equal(mz_llm_restore_generate(llm, NULL, 0, 5, take, &t, &timing), MZ_OK);
+    assert_int_equal(mz_llm_restore_generate(llm, NULL, 0, 5, reference_take, &t, &timing), MZ_OK);
     mz_llm_reset(llm);
     say(llm, "The sea was calm and", true, 8, &whole, &timing);
     assert_int_equal(t.count, 8);
@@ -146,9 +133,10 @@ static void test_context_fills_up(void **state)
         tokens[i] = 1000 + (int32_t)(i % 7);
     }
     mz_llm_timing timing;
-    taken t = {{0}, 0, 0};
+    reference_taken t = {{0}, 0, 0};
     assert_int_equal(
-        mz_llm_restore_generate(llm, tokens, REFERENCE_CONTEXT - 3, 64, take, &t, &timing), MZ_OK);
+        mz_llm_restore_generate(llm, tokens, REFERENCE_CONTEXT - 3, 64, reference_take, &t, &timing),
+        MZ_OK);
     assert_true(timing.output_tokens <= 3);
     assert_true(mz_llm_context_tokens(llm) <= REFERENCE_CONTEXT);
     assert_int_equal(mz_llm_restore_generate(llm, tokens, 4, 1, NULL, NULL, NULL), MZ_E_INVALID);

@@ -16,20 +16,6 @@
 
 #include "reference.h"
 
-typedef struct taken {
-    int32_t tokens[8];
-    size_t count;
-} taken;
-
-static bool take(void *context, int32_t token, const char *text, size_t text_bytes)
-{
-    taken *t = context;
-    (void)text;
-    (void)text_bytes;
-    t->tokens[t->count++] = token;
-    return true;
-}
-
 static void test_store_cannot_be_written(void **state)
 {
     (void)state;
@@ -55,8 +41,9 @@ static void test_store_cannot_be_written(void **state)
     assert_int_equal(mz_llm_open(&options, &llm, NULL, 0), MZ_OK);
     int32_t tokens[1024];
     long count = mz_llm_tokenize(llm, turn.text, true, tokens, 1024);
-    taken t = {{0}, 0};
-    assert_int_equal(mz_llm_restore_generate(llm, tokens, (size_t)count, 4, take, &t, NULL), MZ_OK);
+    reference_taken t = {{0}, 0, 0};
+    assert_int_equal(
+        mz_llm_restore_generate(llm, tokens, (size_t)count, 4, reference_take, &t, NULL), MZ_OK);
 
     mz_pool_status before, after;
     uint64_t freed = 0;
@@ -69,7 +56,7 @@ static void test_store_cannot_be_written(void **state)
     assert_int_equal(after.kv_cache.lost_units, 0);
     assert_string_not_equal(after.last_error, "");
 
-    assert_int_equal(mz_llm_restore_generate(llm, NULL, 0, 4, take, &t, NULL), MZ_OK);
+    assert_int_equal(mz_llm_restore_generate(llm, NULL, 0, 4, reference_take, &t, NULL), MZ_OK);
     assert_memory_equal(t.tokens, right, sizeof right);
     mz_llm_close(llm);
     unlink(plain);

@@ -28,6 +28,28 @@ static void flip(const char *path, off_t offset)
     close(fd);
 }
 
+/* Access and modification time of the weight file, as utimensat takes them. */
+static void get_times(const toy_model *toy, struct timespec times[2])
+{
+    struct stat now;
+    assert_int_equal(stat(toy->file, &now), 0);
+    times[0] = now.st_atim;
+    times[1] = now.st_mtim;
+}
+
+static void set_times(const toy_model *toy, const struct timespec times[2])
+{
+    assert_int_equal(utimensat(AT_FDCWD, toy->file, times, 0), 0);
+}
+
+/* Set the modification time ten seconds later than `times` says. */
+static void set_later(const toy_model *toy, const struct timespec times[2])
+{
+    struct timespec later[2] = {times[0], times[1]};
+    later[1].tv_sec += 10;
+    set_times(toy, later);
+}
+
 static void a_changed_model_file_is_noticed(void **state)
 {
     (void)state;
@@ -35,15 +57,12 @@ static void a_changed_model_file_is_noticed(void **state)
     toy_open(&toy, "raw", false);
     assert_true(toy_is_right(&toy));
     (void)mz_evict(toy.pool, UINT64_MAX, NULL);
-    struct stat before;
-    assert_int_equal(stat(toy.file, &before), 0);
-    struct timespec times[2] = {before.st_atim, before.st_mtim};
-    times[1].tv_sec += 10;
-    assert_int_equal(utimensat(AT_FDCWD, toy.file, times, 0), 0);
+    struct timespec times[2];
+    get_times(&toy, times);
+    set_later(&toy, times);
     mz_error error = MZ_ERROR_INIT;
     assert_int_equal(toy_restore(&toy, &error), MZ_E_CHANGED);
-    times[1] = before.st_mtim;
-    assert_int_equal(utimensat(AT_FDCWD, toy.file, times, 0), 0);
+    set_times(&toy, times);
     assert_true(toy_is_right(&toy)); /* the file is as it was: so is the model */
     toy_close(&toy);
 }
@@ -55,16 +74,15 @@ static void a_change_that_hides_its_time_is_noticed(void **state)
     toy_open(&toy, "raw", false);
     assert_true(toy_is_right(&toy));
     (void)mz_evict(toy.pool, UINT64_MAX, NULL);
-    struct stat before;
-    assert_int_equal(stat(toy.file, &before), 0);
-    struct timespec times[2] = {before.st_atim, before.st_mtim};
+    struct timespec times[2];
+    get_times(&toy, times);
     flip(toy.file, 7 * (1 << 20) + 3);
-    assert_int_equal(utimensat(AT_FDCWD, toy.file, times, 0), 0);
+    set_times(&toy, times);
     mz_error error = MZ_ERROR_INIT;
     assert_int_equal(toy_restore(&toy, &error), MZ_E_CHANGED);
     assert_non_null(strstr(error.text, "load the model again"));
     flip(toy.file, 7 * (1 << 20) + 3);
-    assert_int_equal(utimensat(AT_FDCWD, toy.file, times, 0), 0);
+    set_times(&toy, times);
     assert_true(toy_is_right(&toy));
     toy_close(&toy);
 }
@@ -88,11 +106,9 @@ static void a_changed_file_keeps_resident_weights(void **state)
     toy_model toy;
     toy_open(&toy, "raw", false);
     assert_true(toy_is_right(&toy));
-    struct stat before;
-    assert_int_equal(stat(toy.file, &before), 0);
-    struct timespec times[2] = {before.st_atim, before.st_mtim};
-    times[1].tv_sec += 10;
-    assert_int_equal(utimensat(AT_FDCWD, toy.file, times, 0), 0);
+    struct timespec times[2];
+    get_times(&toy, times);
+    set_later(&toy, times);
     uint64_t freed = 1;
     assert_int_equal(mz_evict_tagged(toy.pool, UINT64_MAX, MZ_TAG_WEIGHTS, &freed), MZ_E_PARTIAL);
     assert_int_equal(freed, 0);

@@ -2,21 +2,17 @@
 /*
  * The kernels for AVX2 + F16C.
  *
- * Encoding goes over blocks of BLOCK groups three times while they are in the first-level cache:
- * the maximum of each group (integer maximum of the f16 bits without sign, which also finds NaN and
- * infinity), then all scale codes of the block eight at a time, then the values. One pass per group
- * was rejected: deriving a scale costs a division that has to be waited for, here eight share it.
+ * Encoding goes over blocks as q8_blocks.h says, eight scale codes at a time.
  *
  * Decoding stores past the caches if the target is aligned and large: what is decoded is read by
  * inference much later, and a plain store would first fetch every line it overwrites.
  */
 #include "kernels/kernels.h"
 #include "kernels/planes.h"
+#include "kernels/q8_blocks.h"
 
 #include <immintrin.h>
 #include <string.h>
-
-#define BLOCK 64 /* groups: 4 KiB of f16, and its arrays of floats are small beside it */
 
 /* Targets from this size on are stored past the caches: about a core's second-level cache. */
 #define STREAM_BYTES (256u << 10)
@@ -86,32 +82,8 @@ static inline void quantize_group(const uint16_t *source, float inverse, int8_t 
 
 static bool q8_encode(const uint16_t *source, size_t groups, uint8_t *codes, int8_t *q)
 {
-    uint16_t maxima[BLOCK] = {0};
-    uint8_t block_codes[BLOCK];
-    float inverses[BLOCK];
-    while (groups > 0) {
-        size_t count = groups < BLOCK ? groups : BLOCK;
-        uint16_t largest = 0;
-        for (size_t i = 0; i < count; i++) {
-            maxima[i] = max_of_group(source + i * MZ_Q8_GROUP);
-            largest = maxima[i] > largest ? maxima[i] : largest;
-        }
-        if (largest >= 0x7c00u) {
-            return false;
-        }
-        for (size_t i = 0; i < count; i += 8) {
-            derive_scales(maxima + i, block_codes + i, inverses + i);
-        }
-        memcpy(codes, block_codes, count);
-        for (size_t i = 0; i < count; i++) {
-            quantize_group(source + i * MZ_Q8_GROUP, inverses[i], q + i * MZ_Q8_GROUP);
-        }
-        groups -= count;
-        source += count * MZ_Q8_GROUP;
-        codes += count;
-        q += count * MZ_Q8_GROUP;
-    }
-    return true;
+    const mz_q8_steps steps = {8, max_of_group, derive_scales, quantize_group};
+    return mz_q8_encode_blocks(steps, source, groups, codes, q);
 }
 
 static inline __m128i dequantize(const int8_t *q, __m256 scale)
@@ -136,11 +108,11 @@ static inline void dequantize_group(const int8_t *q, float scale, uint16_t *targ
 
 static void q8_decode(const uint8_t *codes, const int8_t *q, size_t groups, uint16_t *target)
 {
-    uint8_t block_codes[BLOCK] = {0};
-    float scales[BLOCK];
+    uint8_t block_codes[MZ_Q8_BLOCK] = {0};
+    float scales[MZ_Q8_BLOCK];
     bool stream = (uintptr_t)target % 32 == 0 && groups >= STREAM_BYTES / (MZ_Q8_GROUP * 2);
     while (groups > 0) {
-        size_t count = groups < BLOCK ? groups : BLOCK;
+        size_t count = groups < MZ_Q8_BLOCK ? groups : MZ_Q8_BLOCK;
         memcpy(block_codes, codes, count);
         for (size_t i = 0; i < count; i += 8) {
             __m128i bytes = _mm_loadl_epi64((const __m128i *)(const void *)(block_codes + i));

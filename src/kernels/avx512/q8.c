@@ -3,16 +3,15 @@
  * The kernels for AVX-512 (F, BW, VL): those of avx2/q8.c with sixteen values at a time.
  *
  * A group of 32 f16 is one 64-byte register, so decoding writes whole cache lines, which is what
- * stores past the caches need most. Blocks, the three passes of encoding and the reasons for them
- * are explained in avx2/q8.c.
+ * stores past the caches need most. q8_blocks.h explains the passes of
+ * encoding.
  */
 #include "kernels/kernels.h"
 #include "kernels/planes.h"
+#include "kernels/q8_blocks.h"
 
 #include <immintrin.h>
 #include <string.h>
-
-#define BLOCK 64 /* groups, as in avx2/q8.c; a multiple of 16 */
 
 /* Targets from this size on are stored past the caches: about a core's second-level cache. */
 #define STREAM_BYTES (256u << 10)
@@ -73,32 +72,8 @@ static inline void quantize_group(const uint16_t *source, float inverse, int8_t 
 
 static bool q8_encode(const uint16_t *source, size_t groups, uint8_t *codes, int8_t *q)
 {
-    uint16_t maxima[BLOCK] = {0};
-    uint8_t block_codes[BLOCK];
-    float inverses[BLOCK];
-    while (groups > 0) {
-        size_t count = groups < BLOCK ? groups : BLOCK;
-        uint16_t largest = 0;
-        for (size_t i = 0; i < count; i++) {
-            maxima[i] = max_of_group(source + i * MZ_Q8_GROUP);
-            largest = maxima[i] > largest ? maxima[i] : largest;
-        }
-        if (largest >= 0x7c00u) {
-            return false;
-        }
-        for (size_t i = 0; i < count; i += 16) {
-            derive_scales(maxima + i, block_codes + i, inverses + i);
-        }
-        memcpy(codes, block_codes, count);
-        for (size_t i = 0; i < count; i++) {
-            quantize_group(source + i * MZ_Q8_GROUP, inverses[i], q + i * MZ_Q8_GROUP);
-        }
-        groups -= count;
-        source += count * MZ_Q8_GROUP;
-        codes += count;
-        q += count * MZ_Q8_GROUP;
-    }
-    return true;
+    const mz_q8_steps steps = {16, max_of_group, derive_scales, quantize_group};
+    return mz_q8_encode_blocks(steps, source, groups, codes, q);
 }
 
 static inline __m256i dequantize(const int8_t *q, __m512 scale)
@@ -117,11 +92,11 @@ static inline __m512i dequantize_group(const int8_t *q, float scale)
 
 static void q8_decode(const uint8_t *codes, const int8_t *q, size_t groups, uint16_t *target)
 {
-    uint8_t block_codes[BLOCK] = {0};
-    float scales[BLOCK];
+    uint8_t block_codes[MZ_Q8_BLOCK] = {0};
+    float scales[MZ_Q8_BLOCK];
     bool stream = (uintptr_t)target % 64 == 0 && groups >= STREAM_BYTES / (MZ_Q8_GROUP * 2);
     while (groups > 0) {
-        size_t count = groups < BLOCK ? groups : BLOCK;
+        size_t count = groups < MZ_Q8_BLOCK ? groups : MZ_Q8_BLOCK;
         memcpy(block_codes, codes, count);
         for (size_t i = 0; i < count; i += 16) {
             __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)(block_codes + i));
