@@ -24,11 +24,11 @@ typedef struct mz_llm mz_llm;
 
 typedef struct mz_llm_options {
     const char *model_path; /* GGUF file; required */
-    const char
-        *plugin_path;  /* libggml-mzcache.so; NULL: beside this library, then the loader's path */
-    const char *codec; /* "raw" (default), "q8" */
-    const char
-        *store_dir; /* directory of the store; NULL: $XDG_CACHE_HOME/mzcache or ~/.cache/mzcache */
+    /* libggml-mzcache.so; NULL: beside this library, then the loader's path. */
+    const char *plugin_path;
+    const char *codec; /* "raw" (default), "q8", "lossless" */
+    /* Directory of the store; NULL: $XDG_CACHE_HOME/mzcache or ~/.cache/mzcache. */
+    const char *store_dir;
     uint32_t context_tokens; /* size of the KV cache in tokens; 0: the model's own */
     uint32_t batch_tokens;   /* tokens per prefill step; 0: 512 */
     int threads;             /* compute threads; 0: one per core */
@@ -112,10 +112,7 @@ MZ_API const float *mz_llm_logits(const mz_llm *llm, size_t *vocabulary);
 MZ_API long mz_llm_chat_format(const mz_llm *llm, const char *role, const char *text, char *out,
                                size_t capacity);
 
-/*
- * Where the plug-in of this library lies: beside it, else its bare name, which the loader looks
- * up.
- */
+/* Where the plug-in of this library lies: beside it, else its bare name, for the loader to find. */
 MZ_API void mz_llm_plugin_path(char *path, size_t capacity);
 
 /* What engine this library runs on, and whether the plug-in loads into it. */

@@ -42,7 +42,7 @@ typedef struct mz_pool mz_pool;
 
 /* Which kind of unit a call is about; combine with |. */
 typedef enum mz_tag {
-    MZ_TAG_WEIGHTS = 1,  /* weight layers; their truth is the model file, or an image in the store */
+    MZ_TAG_WEIGHTS = 1, /* weight layers; their truth is the model file, or an image in the store */
     MZ_TAG_KV_CACHE = 2, /* KV chunks, recurrent state and whatever else inference writes */
     MZ_TAG_ALL = 3,
 } mz_tag;
@@ -69,31 +69,31 @@ typedef struct mz_tag_status {
 typedef struct mz_pool_status {
     mz_tag_status weights;
     mz_tag_status kv_cache;
-    uint64_t stack_bytes;         /* memory that the stack has mapped, partly filled segments included */
-    uint64_t store_bytes;         /* room taken in the store file */
-    uint64_t written_bytes;       /* written to flash since the pool was created */
-    uint64_t read_bytes;          /* read from flash by restores since then */
-    uint64_t decoded_bytes;       /* KV bytes decoded by restores since then */
-    uint64_t evictions;           /* calls of mz_evict that freed something */
-    uint64_t restores;            /* units restored */
-    uint64_t last_evict_bytes;    /* asked for by the last mz_evict */
-    uint64_t last_freed_bytes;    /* freed by it */
-    uint64_t last_evict_ns;       /* time it took */
-    uint64_t last_restore_ns;     /* from the first unit asked for to the last one in place */
-    uint64_t last_stall_ns;       /* time that the last restoring step waited at the gate */
-    uint64_t steps;               /* sub-graphs computed */
-    bool restoring;               /* a restore is under way */
-    char codec[16];               /* codec of KV chunks: "raw", "q8" */
-    char store_dir[256];          /* directory of the store file, "" when there is none */
-    char last_error[256];         /* last failure in plain words, "" when there was none */
+    uint64_t stack_bytes;   /* memory that the stack has mapped, partly filled segments included */
+    uint64_t store_bytes;   /* room taken in the store file */
+    uint64_t written_bytes; /* written to flash since the pool was created */
+    uint64_t read_bytes;    /* read from flash by restores since then */
+    uint64_t decoded_bytes; /* KV bytes decoded by restores since then */
+    uint64_t evictions;     /* calls of mz_evict that freed something */
+    uint64_t restores;      /* units restored */
+    uint64_t last_evict_bytes; /* asked for by the last mz_evict */
+    uint64_t last_freed_bytes; /* freed by it */
+    uint64_t last_evict_ns;    /* time it took */
+    uint64_t last_restore_ns;  /* from the first unit asked for to the last one in place */
+    uint64_t last_stall_ns;    /* time that the last restoring step waited at the gate */
+    uint64_t steps;            /* sub-graphs computed */
+    bool restoring;            /* a restore is under way */
+    char codec[16];            /* codec of KV chunks: "raw", "q8" */
+    char store_dir[256];       /* directory of the store file, "" when there is none */
+    char last_error[256];      /* last failure in plain words, "" when there was none */
 } mz_pool_status;
 
 /*
  * Give back at least `bytes` of memory, or all there is.
  *
  * Takes the rearmost layers first, so that the layers which inference needs first stay. Weights are
- * dropped, KV chunks are compressed into the stack or written to the store, as the pool's codec says.
- * freed: what the operating system got back, also written on MZ_E_PARTIAL and on failures.
+ * dropped, KV chunks are compressed into the stack or written to the store, as the pool's codec
+ * says. freed: what the operating system got back, also written on MZ_E_PARTIAL and on failures.
  * Blocks: until done; a step of inference that is under way is waited for, one that arrives goes
  *   first and the eviction goes on after it.
  * Errors: MZ_E_PARTIAL when less than `bytes` was evictable or the store refused more; the reason

@@ -27,7 +27,8 @@ mz_status mz_error_set(mz_error *error, mz_status status, int sys_errno, const c
 void mz_error_prefix(mz_error *error, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* The status that stands for an errno of an I/O call: ENOSPC, EACCES, ENOENT, ENOMEM, else MZ_E_IO. */
+/* The status that stands for an errno of an I/O call: ENOSPC, EACCES, ENOENT, ENOMEM, else
+ * MZ_E_IO. */
 mz_status mz_status_from_errno(int sys_errno);
 
 #endif

@@ -6,10 +6,16 @@
 #ifndef MZ_BASE_LOG_H
 #define MZ_BASE_LOG_H
 
-typedef enum mz_log_level { MZ_LOG_ERROR = 0, MZ_LOG_WARN = 1, MZ_LOG_INFO = 2, MZ_LOG_DEBUG = 3 } mz_log_level;
+typedef enum mz_log_level {
+    MZ_LOG_ERROR = 0,
+    MZ_LOG_WARN = 1,
+    MZ_LOG_INFO = 2,
+    MZ_LOG_DEBUG = 3
+} mz_log_level;
 
 typedef struct mz_log_sink {
-    void (*write)(void *context, mz_log_level level, const char *line); /* NULL: silent; line has no newline */
+    void (*write)(void *context, mz_log_level level,
+                  const char *line); /* NULL: silent; line has no newline */
     void *context;
     mz_log_level level; /* lines above this level are dropped */
 } mz_log_sink;

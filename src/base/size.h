@@ -7,9 +7,9 @@
 #include <stdint.h>
 
 typedef struct mz_size {
-    bool is_percent;  /* value is a share of something, 0..100 */
-    double percent;   /* valid if is_percent */
-    uint64_t bytes;   /* valid otherwise */
+    bool is_percent; /* value is a share of something, 0..100 */
+    double percent;  /* valid if is_percent */
+    uint64_t bytes;  /* valid otherwise */
 } mz_size;
 
 /*

@@ -2,8 +2,9 @@
 /*
  * mzcache plan: what an eviction would take, and how long a restore would then last.
  *
- * Asks the very policy that pools ask, with units made from the model's header and a context that is
- * full; nothing is loaded. Rates come from the machine's profile, or from defaults, which it says.
+ * Asks the very policy that pools ask, with units made from the model's header and a context that
+ * is full; nothing is loaded. Rates come from the machine's profile, or from defaults, which it
+ * says.
  */
 #include <getopt.h>
 #include <stdio.h>
@@ -35,7 +36,8 @@ static const char help[] =
     "      --store DIR    directory of the store, whose profile counts (~/.cache/mzcache)\n"
     "      --json         one JSON line for each step, then the sums\n\n"
     "In the picture a row is a layer: its weights, then its KV chunks.\n"
-    "  #  stays    w  weights dropped    c  compressed in memory    f  on flash    x  compressed, on flash\n\n"
+    "  #  stays    w  weights dropped    c  compressed in memory    f  on flash    x  compressed, "
+    "on flash\n\n"
     "Exit codes: 0 done, 1 failed, 2 wrong use, 3 less can be evicted than asked for.\n";
 
 typedef struct settings {
@@ -52,9 +54,9 @@ typedef struct scene {
     mz_policy_unit *units; /* [count], in order of need */
     char *letters;         /* [count], for the picture */
     size_t count;
-    uint32_t chunks;       /* of a layer */
+    uint32_t chunks; /* of a layer */
     uint64_t total_bytes;
-    mz_plan_step *steps;   /* [step_count] */
+    mz_plan_step *steps; /* [step_count] */
     size_t step_count;
     uint64_t planned_bytes;
     mz_profile profile;
@@ -128,8 +130,9 @@ static bool parse(int argc, char **argv, settings *s)
     bool is_raw = strcmp(s->codec, "raw") == 0;
     if (optind < argc || s->model == NULL || !s->has_evict || s->tokens > 100000000 ||
         (!is_raw && mz_codec_find(s->codec) == NULL)) {
-        fprintf(stderr, "mzcache " COMMAND ": -m FILE and --evict SIZE are needed, and a codec that "
-                        "exists\n");
+        fprintf(stderr,
+                "mzcache " COMMAND ": -m FILE and --evict SIZE are needed, and a codec that "
+                "exists\n");
         return false;
     }
     return true;
@@ -138,9 +141,8 @@ static bool parse(int argc, char **argv, settings *s)
 static void add_unit(scene *c, mz_tag tag, uint32_t layer, uint32_t chunk, uint64_t bytes,
                      uint64_t encoded)
 {
-    c->units[c->count++] = (mz_policy_unit){tag,     layer,   chunk,
-                                            bytes,   encoded, MZ_WHERE_RESIDENT,
-                                            tag == MZ_TAG_WEIGHTS};
+    c->units[c->count++] = (mz_policy_unit){
+        tag, layer, chunk, bytes, encoded, MZ_WHERE_RESIDENT, tag == MZ_TAG_WEIGHTS};
     c->total_bytes += bytes;
 }
 
@@ -269,12 +271,11 @@ static void print_lines(const scene *c, uint64_t asked, const mz_policy_survey *
     for (size_t i = 0; i < c->step_count; i++) {
         const mz_plan_step *step = &c->steps[i];
         const mz_policy_unit *unit = &c->units[step->unit];
-        mz_cli_print_json(json_pack("{s:I, s:s, s:I, s:I, s:s, s:s, s:I}", "step", (json_int_t)i,
-                                    "tag", unit->tag == MZ_TAG_WEIGHTS ? "weights" : "kv_cache",
-                                    "layer", (json_int_t)unit->layer, "chunk",
-                                    (json_int_t)unit->chunk, "path", paths[step->path], "stage",
-                                    mz_policy_stage_name(step->stage), "frees_bytes",
-                                    (json_int_t)step->frees));
+        mz_cli_print_json(json_pack(
+            "{s:I, s:s, s:I, s:I, s:s, s:s, s:I}", "step", (json_int_t)i, "tag",
+            unit->tag == MZ_TAG_WEIGHTS ? "weights" : "kv_cache", "layer", (json_int_t)unit->layer,
+            "chunk", (json_int_t)unit->chunk, "path", paths[step->path], "stage",
+            mz_policy_stage_name(step->stage), "frees_bytes", (json_int_t)step->frees));
     }
     mz_cli_print_json(json_pack("{s:s, s:I, s:I, s:I, s:I, s:f, s:f, s:b}", "architecture",
                                 c->model.architecture, "layers", (json_int_t)c->model.layers,
@@ -317,8 +318,8 @@ int mz_cli_plan(int argc, char **argv)
     scene *c = calloc(1, sizeof *c);
     char message[256] = "out of memory";
     int code = MZ_CLI_FAILED;
-    if (c != NULL &&
-        mz_llm_describe(s.model, &c->model, message, sizeof message) == MZ_OK && build(c, &s)) {
+    if (c != NULL && mz_llm_describe(s.model, &c->model, message, sizeof message) == MZ_OK &&
+        build(c, &s)) {
         take_profile(c, &s);
         code = plan(c, &s);
     } else {

@@ -139,8 +139,8 @@ static void print_lines(const mz_profile_record *record, const char *path)
                                     (json_int_t)r->request_bytes, "depth", (json_int_t)r->depth,
                                     "gbps", gb(r->bytes_per_s)));
     }
-    mz_cli_print_json(json_pack("{s:s, s:f}", "measure", "write", "gbps",
-                                gb(record->write_bytes_per_s)));
+    mz_cli_print_json(
+        json_pack("{s:s, s:f}", "measure", "write", "gbps", gb(record->write_bytes_per_s)));
     const mz_profile_pages *p = &record->pages;
     mz_cli_print_json(json_pack("{s:s, s:f, s:f, s:f, s:f}", "measure", "pages", "small_gbps",
                                 gb(p->small_bytes_per_s), "huge_gbps", gb(p->huge_bytes_per_s),
@@ -148,11 +148,11 @@ static void print_lines(const mz_profile_record *record, const char *path)
                                 gb(p->huge_all_bytes_per_s)));
     for (uint32_t i = 0; i < record->codec_count; i++) {
         const mz_profile_codec *c = &record->codecs[i];
-        mz_cli_print_json(json_pack("{s:s, s:s, s:s, s:I, s:f, s:f, s:f}", "measure", "codec",
-                                    "codec", c->codec, "variant", c->variant, "threads",
-                                    (json_int_t)c->threads, "encode_gbps", gb(c->encode_bytes_per_s),
-                                    "decode_gbps", gb(c->decode_bytes_per_s), "memcpy_gbps",
-                                    gb(record->memcpy_bytes_per_s)));
+        mz_cli_print_json(
+            json_pack("{s:s, s:s, s:s, s:I, s:f, s:f, s:f}", "measure", "codec", "codec", c->codec,
+                      "variant", c->variant, "threads", (json_int_t)c->threads, "encode_gbps",
+                      gb(c->encode_bytes_per_s), "decode_gbps", gb(c->decode_bytes_per_s),
+                      "memcpy_gbps", gb(record->memcpy_bytes_per_s)));
     }
     mz_cli_print_json(json_pack("{s:s, s:s, s:I, s:b, s:I, s:I, s:s}", "measure", "summary", "cpu",
                                 record->cpu, "cores", (json_int_t)record->cores, "direct",
@@ -161,8 +161,9 @@ static void print_lines(const mz_profile_record *record, const char *path)
                                 (json_int_t)record->knee_depth, "path", path));
 }
 
-static mz_status measure_and_save(const settings *s, const char *directory, mz_profile_record *record,
-                                  char *path, size_t capacity, mz_error *error)
+static mz_status measure_and_save(const settings *s, const char *directory,
+                                  mz_profile_record *record, char *path, size_t capacity,
+                                  mz_error *error)
 {
     mz_cli_progress progress;
     mz_cli_progress_init(&progress);

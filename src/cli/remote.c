@@ -32,11 +32,10 @@ typedef struct remote_options {
     bool help;
 } remote_options;
 
-static const char status_help[] =
-    "usage: mzcache status [--pid N] [--json]\n"
-    "Show how the elastic memory of running processes stands.\n"
-    "  --pid N   only this process\n"
-    "  --json    print a JSON list, one element per process\n";
+static const char status_help[] = "usage: mzcache status [--pid N] [--json]\n"
+                                  "Show how the elastic memory of running processes stands.\n"
+                                  "  --pid N   only this process\n"
+                                  "  --json    print a JSON list, one element per process\n";
 
 static const char evict_help[] =
     "usage: mzcache evict SIZE [--pid N] [--tags weights,kv_cache] [--json]\n"

@@ -49,8 +49,8 @@ int32_t *mz_cli_session_tokenize(mz_cli_session *session, const char *text, bool
                                  size_t *count);
 
 /*
- * A user's message in the model's template (bare, if it has none) to tokens; with the special tokens
- * that begin a conversation if it is the first. As mz_cli_session_tokenize.
+ * A user's message in the model's template (bare, if it has none) to tokens; with the special
+ * tokens that begin a conversation if it is the first. As mz_cli_session_tokenize.
  */
 int32_t *mz_cli_session_message(mz_cli_session *session, const char *text, size_t *count);
 

@@ -108,8 +108,8 @@ size_t mz_blocks_bound(const mz_blocks *blocks, const mz_codec_shape *shape)
     return sizeof(mz_codec_header) + at.table_bytes + at.total_bytes;
 }
 
-mz_status mz_blocks_encode(const mz_blocks *blocks, const mz_codec_shape *shape,
-                           const void *source, void *target, size_t *bytes)
+mz_status mz_blocks_encode(const mz_blocks *blocks, const mz_codec_shape *shape, const void *source,
+                           void *target, size_t *bytes)
 {
     mz_codec_tools *tools = mz_blocks_takes(shape) ? mz_codec_tools_get() : NULL;
     if (tools == NULL) {
@@ -201,8 +201,8 @@ static mz_status decode_block(mz_codec_tools *tools, unsigned planes, const uint
     return MZ_OK;
 }
 
-mz_status mz_blocks_decode(const mz_blocks *blocks, const mz_codec_shape *shape,
-                           const void *source, size_t bytes, void *target)
+mz_status mz_blocks_decode(const mz_blocks *blocks, const mz_codec_shape *shape, const void *source,
+                           size_t bytes, void *target)
 {
     size_t payload_bytes;
     mz_status status = mz_codec_header_check(blocks->id, shape, source, bytes, &payload_bytes);

@@ -28,11 +28,11 @@ bool mz_blocks_takes(const mz_codec_shape *shape);
 size_t mz_blocks_bound(const mz_blocks *blocks, const mz_codec_shape *shape);
 
 /* As mz_codec.encode. Errors: MZ_E_UNSUPPORTED without memory for the thread's tools. */
-mz_status mz_blocks_encode(const mz_blocks *blocks, const mz_codec_shape *shape,
-                           const void *source, void *target, size_t *bytes);
+mz_status mz_blocks_encode(const mz_blocks *blocks, const mz_codec_shape *shape, const void *source,
+                           void *target, size_t *bytes);
 
 /* As mz_codec.decode. Errors: MZ_E_CORRUPT; MZ_E_NOMEM without memory for the thread's tools. */
-mz_status mz_blocks_decode(const mz_blocks *blocks, const mz_codec_shape *shape,
-                           const void *source, size_t bytes, void *target);
+mz_status mz_blocks_decode(const mz_blocks *blocks, const mz_codec_shape *shape, const void *source,
+                           size_t bytes, void *target);
 
 #endif

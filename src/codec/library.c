@@ -125,7 +125,7 @@ static mz_status unpack_zstd(mz_codec_tools *tools, const uint8_t *source, size_
         }
     }
     return ZSTD_decompressDCtx(tools->zstd_in, plane, bytes, source, kept) == bytes ? MZ_OK
-                                                                                     : MZ_E_CORRUPT;
+                                                                                    : MZ_E_CORRUPT;
 }
 
 mz_status mz_library_unpack(mz_codec_tools *tools, mz_method method, const uint8_t *source,

@@ -39,16 +39,15 @@ mz_status mz_control_directory_default(char *directory, size_t capacity, mz_erro
         }
         length = snprintf(directory, capacity, "%s", own);
     } else if (runtime != NULL && runtime[0] == '/' && stat(runtime, &info) == 0 &&
-        S_ISDIR(info.st_mode)) {
+               S_ISDIR(info.st_mode)) {
         length = snprintf(directory, capacity, "%s/mzcache", runtime);
     } else {
         length = snprintf(directory, capacity, "/tmp/mzcache-%lu", (unsigned long)geteuid());
     }
     if (length < 0 || (size_t)length >= capacity) {
-        return mz_error_set(error, MZ_E_INVALID, 0,
-                            "%s is too long for the path of a socket; shorten it",
-                            own != NULL && own[0] != '\0' ? "MZCACHE_CONTROL_DIR"
-                                                          : "XDG_RUNTIME_DIR");
+        return mz_error_set(
+            error, MZ_E_INVALID, 0, "%s is too long for the path of a socket; shorten it",
+            own != NULL && own[0] != '\0' ? "MZCACHE_CONTROL_DIR" : "XDG_RUNTIME_DIR");
     }
     return MZ_OK;
 }
@@ -116,8 +115,8 @@ static bool socket_is_alive(const struct sockaddr_un *address)
     if (fd < 0) {
         return false;
     }
-    bool alive = connect(fd, (const struct sockaddr *)address, sizeof *address) == 0 ||
-                 errno == EAGAIN;
+    bool alive =
+        connect(fd, (const struct sockaddr *)address, sizeof *address) == 0 || errno == EAGAIN;
     close(fd);
     return alive;
 }

@@ -25,8 +25,7 @@ typedef struct field {
     const char *help;
 } field;
 
-#define TAG_FIELD(name, help)                                                                      \
-    {#name, offsetof(mz_tag_status, name), #name, FIELD_GAUGE, help}
+#define TAG_FIELD(name, help) {#name, offsetof(mz_tag_status, name), #name, FIELD_GAUGE, help}
 #define POOL_FIELD(name, metric, kind, help)                                                       \
     {#name, offsetof(mz_pool_status, name), metric, kind, help}
 

@@ -101,7 +101,8 @@ static mz_status parse_tags_json(const json_t *value, unsigned *tags, mz_error *
     mz_status status = MZ_OK;
     size_t index;
     json_t *item;
-    json_array_foreach(value, index, item) {
+    json_array_foreach(value, index, item)
+    {
         if (!json_is_string(item)) {
             return mz_error_set(error, MZ_E_INVALID, 0, "a tag must be a text");
         }
@@ -119,7 +120,8 @@ static mz_status read_evict_object(json_t *object, bool *has_size, mz_control_ev
 {
     const char *key;
     json_t *value;
-    json_object_foreach(object, key, value) {
+    json_object_foreach(object, key, value)
+    {
         mz_status status;
         if (strcmp(key, "bytes") == 0 && !*has_size) {
             status = parse_size_json(value, &evict->size, error);
@@ -127,8 +129,8 @@ static mz_status read_evict_object(json_t *object, bool *has_size, mz_control_ev
         } else if (strcmp(key, "tags") == 0 && evict->tags == 0) {
             status = parse_tags_json(value, &evict->tags, error);
         } else if (strcmp(key, "bytes") == 0 || strcmp(key, "tags") == 0) {
-            status = mz_error_set(error, MZ_E_INVALID, 0, "%s is in the query and in the body",
-                                  key);
+            status =
+                mz_error_set(error, MZ_E_INVALID, 0, "%s is in the query and in the body", key);
         } else {
             status = refuse_key(key, error);
         }
@@ -191,7 +193,8 @@ mz_status mz_control_parse_prefetch(const char *query_wait, const char *body, si
     }
     const char *key;
     json_t *value;
-    json_object_foreach(object, key, value) {
+    json_object_foreach(object, key, value)
+    {
         if (strcmp(key, "wait") != 0) {
             status = refuse_key(key, error);
         } else if (query_wait != NULL || !json_is_boolean(value)) {

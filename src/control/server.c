@@ -29,12 +29,12 @@
 #include "control/report.h"
 #include "control/request.h"
 
-#define BODY_LIMIT_BYTES (64u << 10)     /* a larger body is answered by 413 */
-#define DISCARD_LIMIT_BYTES (1u << 20)   /* one that goes on beyond this is cut off */
-#define CONNECTION_LIMIT 64u             /* threads at most; more clients are turned away */
-#define CONNECTION_BYTES (32u << 10)     /* buffers of one connection; headers must fit */
-#define STACK_BYTES (1u << 20)           /* jansson nests up to 2048 levels; the rest is shallow */
-#define SILENCE_LIMIT_S 10u              /* a client that says nothing for so long is dropped */
+#define BODY_LIMIT_BYTES (64u << 10)   /* a larger body is answered by 413 */
+#define DISCARD_LIMIT_BYTES (1u << 20) /* one that goes on beyond this is cut off */
+#define CONNECTION_LIMIT 64u           /* threads at most; more clients are turned away */
+#define CONNECTION_BYTES (32u << 10)   /* buffers of one connection; headers must fit */
+#define STACK_BYTES (1u << 20)         /* jansson nests up to 2048 levels; the rest is shallow */
+#define SILENCE_LIMIT_S 10u            /* a client that says nothing for so long is dropped */
 
 struct mz_control {
     mz_pool *pool;
@@ -195,8 +195,7 @@ static void answer_prefetch(const call *request, reply *answer)
     reply_json(answer, http_of_status(status),
                json_pack("{s:s, s:s, s:b, s:o, s:o}", "status", word_of_status(status), "code",
                          mz_status_name(status), "waited", (int)wait, "prefetch_ns",
-                         mz_control_json_integer(prefetch_ns), "error",
-                         reason_json(pool, status)));
+                         mz_control_json_integer(prefetch_ns), "error", reason_json(pool, status)));
 }
 
 static mz_control_identity identity_of(const mz_control *control)

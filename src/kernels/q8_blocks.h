@@ -7,8 +7,8 @@
  * scale codes, then the values. One pass per group was rejected: deriving a scale costs a division
  * that has to be waited for, here several groups share it.
  *
- * The three steps are functions of the including file, compiled for its instruction set; the loop is
- * always inlined, so that they are too.
+ * The three steps are functions of the including file, compiled for its instruction set; the loop
+ * is always inlined, so that they are too.
  */
 #ifndef MZ_KERNELS_Q8_BLOCKS_H
 #define MZ_KERNELS_Q8_BLOCKS_H
@@ -30,9 +30,10 @@ typedef struct mz_q8_steps {
     void (*quantize_group)(const uint16_t *source, float inverse, int8_t *q);
 } mz_q8_steps;
 
-static inline __attribute__((always_inline)) bool
-mz_q8_encode_blocks(const mz_q8_steps steps, const uint16_t *source, size_t groups, uint8_t *codes,
-                    int8_t *q)
+static inline __attribute__((always_inline)) bool mz_q8_encode_blocks(const mz_q8_steps steps,
+                                                                      const uint16_t *source,
+                                                                      size_t groups, uint8_t *codes,
+                                                                      int8_t *q)
 {
     uint16_t maxima[MZ_Q8_BLOCK] = {0};
     uint8_t block_codes[MZ_Q8_BLOCK];

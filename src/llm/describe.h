@@ -17,10 +17,10 @@ typedef struct mz_llm_description {
     uint32_t layers;
     uint64_t layer_bytes[MZ_DESCRIBE_LAYERS]; /* weights of blk.N.*, [layers] */
     uint64_t output_bytes;                    /* output weights; the embeddings if they are tied */
-    uint32_t k_elements[MZ_DESCRIBE_LAYERS];  /* of one token's K, [layers]; 0: no attention there */
-    uint32_t v_elements[MZ_DESCRIBE_LAYERS];  /* of one token's V, [layers] */
-    uint32_t sliding_window;                  /* tokens; 0: none. Which layers have it is not told */
-    uint32_t trained_tokens;                  /* longest context it was trained for */
+    uint32_t k_elements[MZ_DESCRIBE_LAYERS]; /* of one token's K, [layers]; 0: no attention there */
+    uint32_t v_elements[MZ_DESCRIBE_LAYERS]; /* of one token's V, [layers] */
+    uint32_t sliding_window;                 /* tokens; 0: none. Which layers have it is not told */
+    uint32_t trained_tokens;                 /* longest context it was trained for */
 } mz_llm_description;
 
 /*

@@ -253,8 +253,8 @@ static mz_status file_transfer(mz_file *file, transfer *move, mz_error *error)
     while (move->done < move->bytes) {
         uint64_t direct = direct_bytes(file, move);
         int fd = direct != 0 ? file->direct_fd : file->buffered_fd;
-        ssize_t moved = transfer_once(file, move, fd,
-                                      direct != 0 ? direct : move->bytes - move->done);
+        ssize_t moved =
+            transfer_once(file, move, fd, direct != 0 ? direct : move->bytes - move->done);
         if (moved > 0) {
             move->done += (uint64_t)moved;
         } else if (moved == 0) {

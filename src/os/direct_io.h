@@ -19,12 +19,12 @@
 
 typedef struct mz_file {
     const mz_os *os;
-    int direct_fd;             /* O_DIRECT, -1 if refused */
-    int buffered_fd;           /* always open */
+    int direct_fd;              /* O_DIRECT, -1 if refused */
+    int buffered_fd;            /* always open */
     atomic_bool direct_refused; /* set once a read or write by O_DIRECT gave EINVAL; relaxed */
-    uint64_t bytes;            /* size when opened */
-    int64_t mtime_ns;          /* modification time when opened */
-    uint64_t device, inode;    /* identity when opened */
+    uint64_t bytes;             /* size when opened */
+    int64_t mtime_ns;           /* modification time when opened */
+    uint64_t device, inode;     /* identity when opened */
 } mz_file;
 
 /* Open an existing file for reading. Errors: MZ_E_NOTFOUND, MZ_E_PERM, MZ_E_IO. */
@@ -34,7 +34,8 @@ mz_status mz_file_open(mz_file *file, const mz_os *os, const char *path, mz_erro
  * Make a nameless file in `directory` for reading and writing: it vanishes with the process.
  * O_TMPFILE where the file system has it, else create and unlink. The directory must exist.
  */
-mz_status mz_file_create_temporary(mz_file *file, const mz_os *os, const char *directory, mz_error *error);
+mz_status mz_file_create_temporary(mz_file *file, const mz_os *os, const char *directory,
+                                   mz_error *error);
 
 void mz_file_close(mz_file *file);
 
@@ -48,10 +49,12 @@ void mz_file_close(mz_file *file);
 mz_status mz_file_read(mz_file *file, void *data, uint64_t bytes, uint64_t offset, mz_error *error);
 
 /* As mz_file_read, but always through the page cache: the second try after a failed direct read. */
-mz_status mz_file_read_buffered(mz_file *file, void *data, uint64_t bytes, uint64_t offset, mz_error *error);
+mz_status mz_file_read_buffered(mz_file *file, void *data, uint64_t bytes, uint64_t offset,
+                                mz_error *error);
 
 /* Write exactly `bytes` at `offset`, same rules. Errors: MZ_E_NOSPC, MZ_E_PERM, MZ_E_IO. */
-mz_status mz_file_write(mz_file *file, const void *data, uint64_t bytes, uint64_t offset, mz_error *error);
+mz_status mz_file_write(mz_file *file, const void *data, uint64_t bytes, uint64_t offset,
+                        mz_error *error);
 
 /* Give the file's blocks in a range back (punch a hole); failure is ignored, it only costs room. */
 void mz_file_punch(mz_file *file, uint64_t offset, uint64_t bytes);
@@ -59,7 +62,8 @@ void mz_file_punch(mz_file *file, uint64_t offset, uint64_t bytes);
 /* Drop the page cache of a range; a hint. */
 void mz_file_drop_cache(mz_file *file, uint64_t offset, uint64_t bytes);
 
-/* MZ_E_CHANGED if size or modification time differ from those at open; MZ_E_IO if that can't be told. */
+/* MZ_E_CHANGED if size or modification time differ from those at open; MZ_E_IO if that can't be
+ * told. */
 mz_status mz_file_changed(mz_file *file, mz_error *error);
 
 /* Whether reads go past the page cache at present. */

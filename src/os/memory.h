@@ -10,8 +10,10 @@
 
 #include "os/os.h"
 
-/* Reserve `bytes` of addresses aligned to `alignment` (a power of two >= page); no page is committed. */
-mz_status mz_memory_reserve(const mz_os *os, uint64_t bytes, uint64_t alignment, void **address, mz_error *error);
+/* Reserve `bytes` of addresses aligned to `alignment` (a power of two >= page); no page is
+ * committed. */
+mz_status mz_memory_reserve(const mz_os *os, uint64_t bytes, uint64_t alignment, void **address,
+                            mz_error *error);
 void mz_memory_release(const mz_os *os, void *address, uint64_t bytes);
 
 /* Ask for huge pages in the part of the range that holds whole ones; a hint, failure is ignored. */
@@ -23,7 +25,9 @@ mz_status mz_memory_populate(const mz_os *os, void *address, uint64_t bytes, mz_
 /* Give the pages back; the range reads as zero afterwards. */
 mz_status mz_memory_drop(const mz_os *os, void *address, uint64_t bytes, mz_error *error);
 
-/* Forbid (or allow again) any access to the range; used to prove that nobody touches evicted memory. */
-mz_status mz_memory_guard(const mz_os *os, void *address, uint64_t bytes, bool forbid, mz_error *error);
+/* Forbid (or allow again) any access to the range; used to prove that nobody touches evicted
+ * memory. */
+mz_status mz_memory_guard(const mz_os *os, void *address, uint64_t bytes, bool forbid,
+                          mz_error *error);
 
 #endif

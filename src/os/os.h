@@ -43,7 +43,8 @@ typedef struct mz_os {
     ssize_t (*pwrite)(void *context, int fd, const void *data, size_t bytes, off_t offset);
     int (*ftruncate)(void *context, int fd, off_t bytes);
     int (*fallocate)(void *context, int fd, int mode, off_t offset, off_t bytes);
-    void *(*mmap)(void *context, void *address, size_t bytes, int protection, int flags, int fd, off_t offset);
+    void *(*mmap)(void *context, void *address, size_t bytes, int protection, int flags, int fd,
+                  off_t offset);
     int (*munmap)(void *context, void *address, size_t bytes);
     int (*mprotect)(void *context, void *address, size_t bytes, int protection);
     int (*madvise)(void *context, void *address, size_t bytes, int advice);

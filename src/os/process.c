@@ -52,8 +52,8 @@ static bool read_field(const char *path, const char *name, uint64_t *value)
     bool found = false;
     errno = 0;
     while (!found && read_line(stream, line, sizeof line)) {
-        found = strncmp(line, name, length) == 0 &&
-                sscanf(line + length, "%*[: ]%" SCNu64, value) == 1;
+        found =
+            strncmp(line, name, length) == 0 && sscanf(line + length, "%*[: ]%" SCNu64, value) == 1;
     }
     int sys_errno = errno;
     fclose(stream);

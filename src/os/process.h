@@ -10,10 +10,10 @@ mz_status mz_process_pss(int pid, uint64_t *bytes, mz_error *error);
 
 /* The file mapping that covers an address, from /proc/self/maps. */
 typedef struct mz_mapping {
-    uint64_t start, end;   /* addresses */
-    uint64_t file_offset;  /* of `start` */
+    uint64_t start, end;    /* addresses */
+    uint64_t file_offset;   /* of `start` */
     uint64_t device, inode; /* as maps prints them; on btrfs and overlayfs not those of fstat */
-    char path[1024];       /* as the kernel prints it; " (deleted)" is kept */
+    char path[1024];        /* as the kernel prints it; " (deleted)" is kept */
 } mz_mapping;
 
 /*
@@ -22,7 +22,8 @@ typedef struct mz_mapping {
  */
 mz_status mz_process_find_mapping(const void *address, mz_mapping *mapping, mz_error *error);
 
-/* MemTotal and MemAvailable of the machine, lowered to the memory cgroup's limit where one is set. */
+/* MemTotal and MemAvailable of the machine, lowered to the memory cgroup's limit where one is
+ * set. */
 mz_status mz_machine_memory(uint64_t *total_bytes, uint64_t *available_bytes, mz_error *error);
 
 /* The same for a tree that has proc/ and sys/fs/cgroup/ below `root` ("" is the machine's own). */

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Where a pool gets the throughputs of its machine from: the record that `mzcache profile` keeps, or
- * else a two-second measurement in the background, begun by the first eviction.
+ * Where a pool gets the throughputs of its machine from: the record that `mzcache profile` keeps,
+ * or else a two-second measurement in the background, begun by the first eviction.
  *
- * The measurement takes less than 50 MB for its two seconds. Until it is there the policy works with
- * defaults: plans are then a little less balanced, never wrong.
+ * The measurement takes less than 50 MB for its two seconds. Until it is there the policy works
+ * with defaults: plans are then a little less balanced, never wrong.
  */
 #include "pool/internal.h"
 #include "profile/measure.h"

@@ -13,11 +13,11 @@
 #include "pool/internal.h"
 
 typedef struct evict_call {
-    uint64_t bytes;      /* still owed */
+    uint64_t bytes; /* still owed */
     unsigned tags;
     uint64_t freed;
-    bool store_refused;  /* the store failed once: plan without it */
-    mz_error first;      /* first failure, MZ_OK if none */
+    bool store_refused; /* the store failed once: plan without it */
+    mz_error first;     /* first failure, MZ_OK if none */
 } evict_call;
 
 /* Take the pool: no step is open and no restore in flight afterwards. Under the lock. */
@@ -108,7 +108,7 @@ static mz_where unit_where(const mz_unit *unit)
         return MZ_WHERE_COMPRESSED;
     case MZ_UNIT_STORED:
         return unit->span_count > 0 && unit->spans[0].kept_encoded ? MZ_WHERE_SPILLED
-                                                                    : MZ_WHERE_STORED;
+                                                                   : MZ_WHERE_STORED;
     default:
         return MZ_WHERE_UNAVAILABLE;
     }
@@ -145,15 +145,14 @@ static size_t make_plan(mz_pool *pool, const evict_call *call)
 static void do_step(mz_pool *pool, evict_call *call, const mz_plan_step *step)
 {
     mz_unit *unit = pool->units[step->unit];
-    mz_unit_state expected =
-        step->path == MZ_PATH_SPILL ? MZ_UNIT_COMPRESSED : MZ_UNIT_RESIDENT;
+    mz_unit_state expected = step->path == MZ_PATH_SPILL ? MZ_UNIT_COMPRESSED : MZ_UNIT_RESIDENT;
     if (unit->state != expected) {
         return; /* an earlier step of this plan failed, or went to the store instead of the stack */
     }
     mz_error error = MZ_ERROR_INIT;
     uint64_t freed = 0;
-    mz_status status = mz_pool_move_out(pool, unit, step->path,
-                                        pool->plan_units[step->unit].bytes, &freed, &error);
+    mz_status status = mz_pool_move_out(pool, unit, step->path, pool->plan_units[step->unit].bytes,
+                                        &freed, &error);
     call->freed += freed;
     call->bytes = freed >= call->bytes ? 0 : call->bytes - freed;
     if (status == MZ_OK) {

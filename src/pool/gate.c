@@ -128,10 +128,11 @@ static mz_status unit_wait(mz_pool *pool, mz_unit *unit, mz_error *error)
         }
         if (unit->state == MZ_UNIT_LOST) {
             char name[64];
-            return mz_error_set(error, MZ_E_LOST, 0,
-                                "%s is lost: its stored copy is damaged; clear the conversation and "
-                                "compute it again",
-                                mz_unit_name(unit, name, sizeof name));
+            return mz_error_set(
+                error, MZ_E_LOST, 0,
+                "%s is lost: its stored copy is damaged; clear the conversation and "
+                "compute it again",
+                mz_unit_name(unit, name, sizeof name));
         }
         if (!unit->queued && unit->state != MZ_UNIT_RESTORING) {
             mz_restore_request(&pool->restore, &unit, 1);

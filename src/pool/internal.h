@@ -26,31 +26,31 @@ typedef struct mz_index_entry {
 #define MZ_STEP_OWNERS 64u
 
 struct mz_pool {
-    mz_restore restore;      /* owns the lock */
+    mz_restore restore; /* owns the lock */
     const mz_os *os;
     mz_log_sink log;
     bool guard;
-    const mz_codec *codec;   /* of KV in the stack; NULL: raw, KV goes to the store as it is */
+    const mz_codec *codec; /* of KV in the stack; NULL: raw, KV goes to the store as it is */
     mz_stack *stack;
     mz_store *store;
-    mz_file **sources;       /* [source_count] */
+    mz_file **sources; /* [source_count] */
     int32_t source_count;
 
-    mz_unit **units;         /* [unit_count], in order of need once `sorted` */
+    mz_unit **units; /* [unit_count], in order of need once `sorted` */
     uint32_t unit_count, unit_capacity;
-    mz_index_entry *index;   /* [index_count], by address once `sorted` */
+    mz_index_entry *index; /* [index_count], by address once `sorted` */
     uint32_t index_count, index_capacity;
     bool sorted;
-    mz_unit **scratch;       /* [unit_capacity], for building requests */
+    mz_unit **scratch; /* [unit_capacity], for building requests */
     uint64_t mark;
 
     uint32_t steps_open, steps_waiting;
-    uint32_t steps_passed;   /* steps begun since an eviction waits; see evict.c */
+    uint32_t steps_passed;                 /* steps begun since an eviction waits; see evict.c */
     pthread_t step_owners[MZ_STEP_OWNERS]; /* [step_owner_count] threads with an open step */
     uint32_t step_owner_count;
-    bool evict_waits;        /* an evicting thread waits for its turn */
-    bool evict_busy;         /* some thread is in mz_evict: the next one queues */
-    bool evict_holds;        /* it holds the pool: steps wait */
+    bool evict_waits; /* an evicting thread waits for its turn */
+    bool evict_busy;  /* some thread is in mz_evict: the next one queues */
+    bool evict_holds; /* it holds the pool: steps wait */
 
     mz_policy_unit *plan_units; /* [unit_capacity] */
     mz_plan_step *plan_steps;   /* [2 * unit_capacity]: an eviction may also spill each unit */

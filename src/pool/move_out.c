@@ -115,7 +115,8 @@ static mz_status write_direct(mz_pool *pool, mz_unit_span *span, uint64_t offset
         uint64_t bytes = pages - at < MZ_SLICE_BYTES ? pages - at : MZ_SLICE_BYTES;
         const uint8_t *source = span->place.address + at;
         span->slice_hash[at / MZ_SLICE_BYTES] = XXH3_64bits(source, bytes);
-        mz_status status = mz_file_write(mz_store_file(pool->store), source, bytes, offset + at, error);
+        mz_status status =
+            mz_file_write(mz_store_file(pool->store), source, bytes, offset + at, error);
         if (status != MZ_OK) {
             return status;
         }
@@ -135,7 +136,8 @@ static mz_status write_encoded(mz_pool *pool, mz_unit_span *span, uint64_t offse
     } else {
         mz_codec_shape shape = mz_unit_span_shape(span);
         size_t encoded;
-        mz_status status = store_codec()->encode(&shape, span->place.address, pool->bounce, &encoded);
+        mz_status status =
+            store_codec()->encode(&shape, span->place.address, pool->bounce, &encoded);
         if (status != MZ_OK) {
             return mz_error_set(error, status, 0, "encoding failed");
         }
@@ -144,7 +146,8 @@ static mz_status write_encoded(mz_pool *pool, mz_unit_span *span, uint64_t offse
     }
     uint64_t pages = mz_page_ceil(bytes);
     memset((uint8_t *)pool->bounce + bytes, 0, pages - bytes);
-    mz_status status = mz_file_write(mz_store_file(pool->store), pool->bounce, pages, offset, error);
+    mz_status status =
+        mz_file_write(mz_store_file(pool->store), pool->bounce, pages, offset, error);
     if (status == MZ_OK) {
         span->kept_bytes = bytes;
         span->kept_encoded = true;
@@ -259,7 +262,8 @@ mz_status mz_pool_move_out(mz_pool *pool, mz_unit *unit, mz_path path, uint64_t 
         return status;
     }
     if (path == MZ_PATH_STACK) {
-        /* A unit that is clean may have a copy in the store: its spans can describe one copy only. */
+        /* A unit that is clean may have a copy in the store: its spans can describe one copy
+         * only. */
         mz_store_free(pool->store, &unit->slot);
         unit->clean = false;
     }
@@ -278,7 +282,8 @@ mz_status mz_pool_move_out(mz_pool *pool, mz_unit *unit, mz_path path, uint64_t 
         mz_restore_move(&pool->restore, unit, MZ_UNIT_RESIDENT);
         return status;
     }
-    /* If dropping failed some pages may be gone already, so the kept copy is the truth either way. */
+    /* If dropping failed some pages may be gone already, so the kept copy is the truth either
+     * way. */
     mz_restore_move(&pool->restore, unit,
                     path == MZ_PATH_STACK ? MZ_UNIT_COMPRESSED : MZ_UNIT_STORED);
     uint64_t grown = mz_stack_bytes(pool->stack) - stack_before;

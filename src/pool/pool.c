@@ -66,7 +66,8 @@ static mz_status store_make(mz_pool *pool, const char *directory, mz_error *erro
     char chosen[4096];
     if (directory != NULL && directory[0] != '\0') {
         if (strlen(directory) >= sizeof chosen) {
-            return mz_error_set(error, MZ_E_INVALID, 0, "the name of the store directory is too long");
+            return mz_error_set(error, MZ_E_INVALID, 0,
+                                "the name of the store directory is too long");
         }
         memcpy(chosen, directory, strlen(directory) + 1);
     } else {
@@ -228,7 +229,8 @@ mz_status mz_status_get(mz_pool *pool, mz_pool_status *status)
     status->steps = pool->steps;
     status->restoring = mz_restore_busy(&pool->restore);
     snprintf(status->codec, sizeof status->codec, "%s", pool->codec ? pool->codec->name : "raw");
-    snprintf(status->store_dir, sizeof status->store_dir, "%.255s", mz_store_directory(pool->store));
+    snprintf(status->store_dir, sizeof status->store_dir, "%.255s",
+             mz_store_directory(pool->store));
     memcpy(status->last_error, pool->last_error, sizeof status->last_error);
     pthread_mutex_unlock(&pool->restore.lock);
     return MZ_OK;

@@ -23,14 +23,14 @@
 
 /* All fields may be zero: the default is taken then. */
 typedef struct mz_pool_options {
-    const mz_os *os;        /* system calls; NULL: mz_os_linux() */
-    const char *codec;      /* "raw": KV is written to the store as it is (exact); "q8"; NULL: "raw" */
-    const char *store_dir;  /* made if missing; NULL: $XDG_CACHE_HOME/mzcache or ~/.cache/mzcache */
-    int restore_threads;    /* 0: as many as the profile found to saturate the storage, else 8 */
-    bool auto_profile;      /* measure this machine in the background at the first eviction if
+    const mz_os *os;   /* system calls; NULL: mz_os_linux() */
+    const char *codec; /* "raw": KV is written to the store as it is (exact); "q8"; NULL: "raw" */
+    const char *store_dir; /* made if missing; NULL: $XDG_CACHE_HOME/mzcache or ~/.cache/mzcache */
+    int restore_threads;   /* 0: as many as the profile found to saturate the storage, else 8 */
+    bool auto_profile;     /* measure this machine in the background at the first eviction if
                                `mzcache profile` was never run here */
-    bool guard;             /* forbid access to evicted ranges: a stray access faults (for tests) */
-    mz_log_sink log;        /* where lines go */
+    bool guard;            /* forbid access to evicted ranges: a stray access faults (for tests) */
+    mz_log_sink log;       /* where lines go */
 } mz_pool_options;
 
 MZ_API mz_status mz_pool_create(const mz_pool_options *options, mz_pool **pool, mz_error *error);
@@ -39,14 +39,17 @@ MZ_API mz_status mz_pool_create(const mz_pool_options *options, mz_pool **pool, 
 MZ_API void mz_pool_destroy(mz_pool *pool);
 
 /* Open a model file; *source is its number. The pool keeps it open until it is destroyed. */
-MZ_API mz_status mz_pool_add_source(mz_pool *pool, const char *path, int32_t *source, mz_error *error);
+MZ_API mz_status mz_pool_add_source(mz_pool *pool, const char *path, int32_t *source,
+                                    mz_error *error);
 
 MZ_API mz_status mz_pool_add_unit(mz_pool *pool, const mz_unit_desc *desc, mz_error *error);
 
-/* Forget every unit that lies in the range (its buffer is being freed). Waits for restores of it. */
+/* Forget every unit that lies in the range (its buffer is being freed). Waits for restores of
+ * it. */
 MZ_API void mz_pool_remove_range(mz_pool *pool, const void *address, uint64_t bytes);
 
-/* Begin a step: waits while an eviction holds the pool. Steps nest across threads, not within one. */
+/* Begin a step: waits while an eviction holds the pool. Steps nest across threads, not within
+ * one. */
 MZ_API void mz_pool_step_begin(mz_pool *pool);
 MZ_API void mz_pool_step_end(mz_pool *pool);
 
@@ -58,7 +61,8 @@ typedef struct mz_range {
     uint64_t bytes;
 } mz_range;
 
-/* Start restoring the units of these ranges, first range first, ahead of anything asked for before. */
+/* Start restoring the units of these ranges, first range first, ahead of anything asked for
+ * before. */
 MZ_API void mz_pool_request(mz_pool *pool, const mz_range *ranges, size_t count);
 
 /* Whether all units of a range are resident. Inside a step. */
@@ -66,8 +70,8 @@ MZ_API bool mz_pool_ready(mz_pool *pool, const void *address, uint64_t bytes);
 
 /*
  * The gate: wait until all units of a range are resident, restoring them first if nobody does.
- * Errors: what the restore failed with (MZ_E_IO, MZ_E_CORRUPT, MZ_E_CHANGED, MZ_E_NOMEM, MZ_E_LOST). The
- * unit stays where it was; the next call tries again.
+ * Errors: what the restore failed with (MZ_E_IO, MZ_E_CORRUPT, MZ_E_CHANGED, MZ_E_NOMEM,
+ * MZ_E_LOST). The unit stays where it was; the next call tries again.
  */
 MZ_API mz_status mz_pool_need(mz_pool *pool, const void *address, uint64_t bytes, mz_error *error);
 

@@ -99,8 +99,9 @@ mz_status mz_pool_add_unit(mz_pool *pool, const mz_unit_desc *desc, mz_error *er
     for (uint32_t i = 0; i < desc->span_count && i < MZ_UNIT_SPANS; i++) {
         /* Encoded spans pass through a bounce buffer; half of it is room for what encoding adds. */
         if (desc->tag != MZ_TAG_WEIGHTS && desc->spans[i].bytes > MZ_BOUNCE_BYTES / 2) {
-            return mz_error_set(error, MZ_E_INVALID, 0, "a KV span of layer %u is larger than %u MB",
-                                desc->layer, MZ_BOUNCE_BYTES >> 21);
+            return mz_error_set(error, MZ_E_INVALID, 0,
+                                "a KV span of layer %u is larger than %u MB", desc->layer,
+                                MZ_BOUNCE_BYTES >> 21);
         }
     }
     mz_unit *unit;
@@ -133,7 +134,8 @@ mz_status mz_pool_add_unit(mz_pool *pool, const mz_unit_desc *desc, mz_error *er
             mz_memory_want_huge(pool->os, desc->spans[i].address, desc->spans[i].bytes);
         }
         if (pool->guard && desc->stored) {
-            (void)mz_memory_guard(pool->os, desc->spans[i].address, desc->spans[i].bytes, true, &ignored);
+            (void)mz_memory_guard(pool->os, desc->spans[i].address, desc->spans[i].bytes, true,
+                                  &ignored);
         }
     }
     return MZ_OK;
@@ -215,7 +217,8 @@ static void wait_for_restores(mz_pool *pool, uintptr_t start, uintptr_t end)
 {
     uint32_t i = 0;
     for (uint32_t k = 0; k < pool->unit_count; k++) {
-        if (pool->units[k]->state != MZ_UNIT_RESTORING && unit_is_inside(pool->units[k], start, end)) {
+        if (pool->units[k]->state != MZ_UNIT_RESTORING &&
+            unit_is_inside(pool->units[k], start, end)) {
             mz_restore_forget(&pool->restore, pool->units[k]);
         }
     }

@@ -3,9 +3,10 @@
  * The measurements behind a profile; see measure.h.
  *
  * Reads: `depth` threads take the next request of the file until time is up, each with its own
- * buffer of committed pages. Every rate is work done over time passed between the moment all threads
- * are ready and the moment the last one stops. Codecs decode chunks of 256 tokens of Qwen3-0.6B's
- * size (512 KB) with random moderate values, source and target larger than the last-level cache.
+ * buffer of committed pages. Every rate is work done over time passed between the moment all
+ * threads are ready and the moment the last one stops. Codecs decode chunks of 256 tokens of
+ * Qwen3-0.6B's size (512 KB) with random moderate values, source and target larger than the
+ * last-level cache.
  */
 #include "profile/measure.h"
 
@@ -39,8 +40,8 @@ struct team {
     uint64_t limit_ns; /* stop after this long */
     pthread_mutex_t lock;
     pthread_cond_t change;
-    uint32_t ready;    /* threads that wait for `go`; guarded by lock */
-    bool go;           /* guarded by lock */
+    uint32_t ready; /* threads that wait for `go`; guarded by lock */
+    bool go;        /* guarded by lock */
     atomic_uint_fast64_t next, bytes;
     atomic_bool failed;
 };
@@ -69,7 +70,8 @@ static void *member_main(void *argument)
     return NULL;
 }
 
-/* Run the work on `threads` threads (fewer if no more can be started); *rate in bytes per second. */
+/* Run the work on `threads` threads (fewer if no more can be started); *rate in bytes per
+ * second. */
 static mz_status team_run(team *t, uint32_t threads, double *rate, mz_error *error)
 {
     pthread_t handles[THREADS_MAX];
@@ -100,8 +102,7 @@ static mz_status team_run(team *t, uint32_t threads, double *rate, mz_error *err
     pthread_mutex_destroy(&t->lock);
     *rate = passed > 0 ? (double)atomic_load(&t->bytes) * 1e9 / (double)passed : 0;
     if (started == 0 || atomic_load(&t->failed)) {
-        return mz_error_set(error, MZ_E_IO, 0,
-                            "a measurement failed; try another store directory");
+        return mz_error_set(error, MZ_E_IO, 0, "a measurement failed; try another store directory");
     }
     return MZ_OK;
 }
@@ -233,7 +234,8 @@ static bool pages_work(team *t, uint32_t thread, uint64_t *bytes)
         return false;
     }
     mz_error error = MZ_ERROR_INIT;
-    if (mz_memory_populate(p->os, p->start + number * MZ_HUGE_BYTES, MZ_HUGE_BYTES, &error) != MZ_OK) {
+    if (mz_memory_populate(p->os, p->start + number * MZ_HUGE_BYTES, MZ_HUGE_BYTES, &error) !=
+        MZ_OK) {
         atomic_store(&t->failed, true);
         return false;
     }
@@ -291,9 +293,9 @@ typedef enum coding_job { CODING_ENCODE, CODING_DECODE, CODING_COPY } coding_job
 
 typedef struct coding {
     const mz_kernels *kernels;
-    uint16_t *plain;  /* [CODEC_CHUNKS][CHUNK_BYTES / 2] f16 */
-    uint8_t *codes;   /* [CODEC_CHUNKS][groups] */
-    int8_t *q;        /* [CODEC_CHUNKS][CHUNK_BYTES / 2] */
+    uint16_t *plain; /* [CODEC_CHUNKS][CHUNK_BYTES / 2] f16 */
+    uint8_t *codes;  /* [CODEC_CHUNKS][groups] */
+    int8_t *q;       /* [CODEC_CHUNKS][CHUNK_BYTES / 2] */
     uint64_t chunks;
     coding_job what;
 } coding;

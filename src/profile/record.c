@@ -25,7 +25,8 @@ mz_status mz_profile_identify(const char *directory, mz_profile_record *record, 
     if (stat(directory, &place) != 0 || statfs(directory, &system) != 0) {
         int sys_errno = errno;
         return mz_error_set(error, mz_status_from_errno(sys_errno), sys_errno,
-                            "cannot look at the store directory %s; make it or name another", directory);
+                            "cannot look at the store directory %s; make it or name another",
+                            directory);
     }
     mz_machine_cpu_name(record->cpu, sizeof record->cpu);
     record->cores = (uint32_t)mz_machine_cores();
@@ -78,9 +79,9 @@ static json_t *record_to_json(const mz_profile_record *record)
     json_t *reads = json_array();
     for (uint32_t i = 0; i < record->read_count; i++) {
         const mz_profile_read *r = &record->reads[i];
-        json_array_append_new(reads, json_pack("{s:I, s:I, s:f}", "request_bytes",
-                                               (json_int_t)r->request_bytes, "depth",
-                                               (json_int_t)r->depth, "bytes_per_s", r->bytes_per_s));
+        json_array_append_new(
+            reads, json_pack("{s:I, s:I, s:f}", "request_bytes", (json_int_t)r->request_bytes,
+                             "depth", (json_int_t)r->depth, "bytes_per_s", r->bytes_per_s));
     }
     json_t *codecs = json_array();
     for (uint32_t i = 0; i < record->codec_count; i++) {
@@ -91,18 +92,18 @@ static json_t *record_to_json(const mz_profile_record *record)
                               c->encode_bytes_per_s, "decode_bytes_per_s", c->decode_bytes_per_s));
     }
     const mz_profile_pages *p = &record->pages;
-    json_t *pages = json_pack("{s:f, s:f, s:f, s:f}", "small_bytes_per_s", p->small_bytes_per_s,
-                              "huge_bytes_per_s", p->huge_bytes_per_s, "small_all_bytes_per_s",
-                              p->small_all_bytes_per_s, "huge_all_bytes_per_s",
-                              p->huge_all_bytes_per_s);
-    return json_pack("{s:i, s:s, s:I, s:I, s:I, s:b, s:b, s:f, s:f, s:I, s:I, s:o, s:o, s:o}",
-                     "version", RECORD_VERSION, "cpu", record->cpu, "cores",
-                     (json_int_t)record->cores, "device", (json_int_t)record->device, "file_system",
-                     (json_int_t)record->file_system, "direct", record->direct, "quick",
-                     record->quick, "write_bytes_per_s", record->write_bytes_per_s,
-                     "memcpy_bytes_per_s", record->memcpy_bytes_per_s, "knee_request_bytes",
-                     (json_int_t)record->knee_request_bytes, "knee_depth",
-                     (json_int_t)record->knee_depth, "reads", reads, "codecs", codecs, "pages", pages);
+    json_t *pages =
+        json_pack("{s:f, s:f, s:f, s:f}", "small_bytes_per_s", p->small_bytes_per_s,
+                  "huge_bytes_per_s", p->huge_bytes_per_s, "small_all_bytes_per_s",
+                  p->small_all_bytes_per_s, "huge_all_bytes_per_s", p->huge_all_bytes_per_s);
+    return json_pack(
+        "{s:i, s:s, s:I, s:I, s:I, s:b, s:b, s:f, s:f, s:I, s:I, s:o, s:o, s:o}", "version",
+        RECORD_VERSION, "cpu", record->cpu, "cores", (json_int_t)record->cores, "device",
+        (json_int_t)record->device, "file_system", (json_int_t)record->file_system, "direct",
+        record->direct, "quick", record->quick, "write_bytes_per_s", record->write_bytes_per_s,
+        "memcpy_bytes_per_s", record->memcpy_bytes_per_s, "knee_request_bytes",
+        (json_int_t)record->knee_request_bytes, "knee_depth", (json_int_t)record->knee_depth,
+        "reads", reads, "codecs", codecs, "pages", pages);
 }
 
 mz_status mz_profile_save(const mz_profile_record *record, const char *path, mz_error *error)
@@ -169,7 +170,8 @@ static bool read_codecs(json_t *array, mz_profile_record *record)
         json_int_t threads;
         if (json_unpack(json_array_get(array, i), "{s:s, s:s, s:I, s:F, s:F}", "codec", &codec,
                         "variant", &variant, "threads", &threads, "encode_bytes_per_s",
-                        &c->encode_bytes_per_s, "decode_bytes_per_s", &c->decode_bytes_per_s) != 0 ||
+                        &c->encode_bytes_per_s, "decode_bytes_per_s",
+                        &c->decode_bytes_per_s) != 0 ||
             strlen(codec) >= sizeof c->codec || strlen(variant) >= sizeof c->variant ||
             threads <= 0 || threads > 4096) {
             return false;
@@ -234,7 +236,8 @@ mz_status mz_profile_load(const char *path, const mz_profile_record *expected,
         (strcmp(read.cpu, expected->cpu) != 0 || read.cores != expected->cores ||
          read.device != expected->device || read.file_system != expected->file_system)) {
         return mz_error_set(error, MZ_E_CORRUPT, 0,
-                            "the profile %s is of another machine; run mzcache profile again", path);
+                            "the profile %s is of another machine; run mzcache profile again",
+                            path);
     }
     *record = read;
     return MZ_OK;
@@ -256,10 +259,9 @@ void mz_profile_find_knee(mz_profile_record *record)
     record->knee_depth = 0;
     for (uint32_t i = 0; i < record->read_count; i++) {
         const mz_profile_read *r = &record->reads[i];
-        bool smaller = record->knee_request_bytes == 0 ||
-                       r->request_bytes < record->knee_request_bytes ||
-                       (r->request_bytes == record->knee_request_bytes &&
-                        r->depth < record->knee_depth);
+        bool smaller =
+            record->knee_request_bytes == 0 || r->request_bytes < record->knee_request_bytes ||
+            (r->request_bytes == record->knee_request_bytes && r->depth < record->knee_depth);
         if (r->bytes_per_s >= wanted && smaller) {
             record->knee_request_bytes = r->request_bytes;
             record->knee_depth = r->depth;

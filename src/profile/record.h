@@ -35,19 +35,19 @@ typedef struct mz_profile_codec {
 
 /* Committing pages by MADV_POPULATE_WRITE. */
 typedef struct mz_profile_pages {
-    double small_bytes_per_s;       /* 4 KB pages, one thread */
-    double huge_bytes_per_s;        /* huge pages, one thread */
-    double small_all_bytes_per_s;   /* 4 KB pages, one thread per core */
+    double small_bytes_per_s;     /* 4 KB pages, one thread */
+    double huge_bytes_per_s;      /* huge pages, one thread */
+    double small_all_bytes_per_s; /* 4 KB pages, one thread per core */
     double huge_all_bytes_per_s;
 } mz_profile_pages;
 
 typedef struct mz_profile_record {
     char cpu[128];
     uint32_t cores;
-    uint64_t device;          /* st_dev of the store directory */
-    uint64_t file_system;     /* f_type of statfs */
-    bool direct;              /* false: the file system refused O_DIRECT, reads were buffered */
-    bool quick;               /* measured in two seconds instead of in full */
+    uint64_t device;      /* st_dev of the store directory */
+    uint64_t file_system; /* f_type of statfs */
+    bool direct;          /* false: the file system refused O_DIRECT, reads were buffered */
+    bool quick;           /* measured in two seconds instead of in full */
     uint32_t read_count, codec_count;
     mz_profile_read reads[MZ_PROFILE_READS];
     mz_profile_codec codecs[MZ_PROFILE_CODECS];

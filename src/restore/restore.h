@@ -5,8 +5,8 @@
  * A restore cuts a unit into slices, each of which is done by one thread in one go: commit the
  * pages, read them by direct I/O (or decode them from the stack) straight into place, compare the
  * checksum. Several threads share one large unit, so the first layer that inference waits for is
- * ready as soon as the storage allows. The queue is an array in deadline order; a new request goes in front
- * of what was asked for before it.
+ * ready as soon as the storage allows. The queue is an array in deadline order; a new request goes
+ * in front of what was asked for before it.
  *
  * This object owns the lock that guards all units (mz_restore.lock) and the two conditions: `work`
  * wakes restore threads, `change` wakes whoever waits for a unit or for quiet. The lock is never
@@ -35,20 +35,21 @@ typedef struct mz_restore_counters {
 typedef struct mz_restore {
     const mz_os *os;
     mz_log_sink log;
-    bool guard;           /* evicted ranges are PROT_NONE and must be opened first */
-    mz_stack *stack;      /* borrowed */
-    mz_store *store;      /* borrowed */
+    bool guard;              /* evicted ranges are PROT_NONE and must be opened first */
+    mz_stack *stack;         /* borrowed */
+    mz_store *store;         /* borrowed */
     mz_file *const *sources; /* borrowed from the pool: [source_count], read under the lock */
 
     pthread_mutex_t lock; /* guards everything below and every unit */
     pthread_cond_t work, change;
-    mz_unit **queue;      /* [queue_count], deadline order */
-    mz_unit **spare;      /* same capacity: the next queue is built here */
+    mz_unit **queue; /* [queue_count], deadline order */
+    mz_unit **spare; /* same capacity: the next queue is built here */
     uint32_t queue_count, queue_capacity;
-    uint32_t restoring;   /* units with a slice handed out and not settled */
-    bool paused;          /* an eviction holds the pool: hand out no new unit */
+    uint32_t restoring; /* units with a slice handed out and not settled */
+    bool paused;        /* an eviction holds the pool: hand out no new unit */
     bool stop;
-    atomic_uint away;     /* units that are not RESIDENT; written under the lock, read anywhere (acquire/release) */
+    /* Units that are not RESIDENT; written under the lock, read anywhere (acquire/release). */
+    atomic_uint away;
     mz_restore_counters counters;
 
     pthread_t threads[MZ_RESTORE_THREADS_MAX];

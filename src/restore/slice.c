@@ -61,7 +61,8 @@ static slice_place slice_find(const mz_unit *unit, uint32_t slice)
 }
 
 /* Read straight into place and settle the checksum. */
-static mz_status slice_read(mz_file *file, mz_unit *unit, slice_place at, bool first_load, mz_error *error)
+static mz_status slice_read(mz_file *file, mz_unit *unit, slice_place at, bool first_load,
+                            mz_error *error)
 {
     mz_unit_span *span = &unit->spans[at.span];
     uint8_t *target = span->place.address + at.offset;
@@ -84,8 +85,9 @@ static mz_status slice_read(mz_file *file, mz_unit *unit, slice_place at, bool f
             return MZ_OK;
         }
         return mz_error_set(error, unit->has_source ? MZ_E_CHANGED : MZ_E_CORRUPT, 0,
-                            unit->has_source ? "the model file was changed on disk; load the model again"
-                                             : "the store returned other bytes than were written");
+                            unit->has_source
+                                ? "the model file was changed on disk; load the model again"
+                                : "the store returned other bytes than were written");
     }
     *error = again;
     return again.status;
@@ -103,9 +105,11 @@ static mz_status slice_decode(mz_restore *restore, mz_unit *unit, slice_place at
     } else {
         mz_file *file = mz_store_file(restore->store);
         count = span->kept_bytes;
-        mz_status status = mz_file_read(file, bounce, mz_page_ceil(count), span->kept_offset, error);
+        mz_status status =
+            mz_file_read(file, bounce, mz_page_ceil(count), span->kept_offset, error);
         if (status != MZ_OK) {
-            status = mz_file_read_buffered(file, bounce, mz_page_ceil(count), span->kept_offset, error);
+            status =
+                mz_file_read_buffered(file, bounce, mz_page_ceil(count), span->kept_offset, error);
         }
         if (status != MZ_OK) {
             return status;

@@ -2,8 +2,8 @@
 /*
  * The threads of the pipeline and the queue they share; see restore.h.
  *
- * A unit enters RESTORING with its first slice and leaves it with its last, whatever happened to the
- * others: to RESIDENT if all went well, else back to where its truth still is, with its pages
+ * A unit enters RESTORING with its first slice and leaves it with its last, whatever happened to
+ * the others: to RESIDENT if all went well, else back to where its truth still is, with its pages
  * dropped. Only a copy that is proven damaged makes the unit LOST. A weight unit is never LOST: its
  * file may be put right.
  */
@@ -171,7 +171,8 @@ static mz_unit *take_slice(mz_restore *restore, uint32_t *slice)
 static void unit_unguard(mz_restore *restore, mz_unit *unit)
 {
     for (uint32_t i = 0; i < unit->span_count; i++) {
-        mz_error ignored = MZ_ERROR_INIT; /* the caller's access would fault: that is the guard's point */
+        mz_error ignored =
+            MZ_ERROR_INIT; /* the caller's access would fault: that is the guard's point */
         (void)mz_memory_guard(restore->os, unit->spans[i].place.address, unit->spans[i].place.bytes,
                               false, &ignored);
     }
@@ -180,7 +181,8 @@ static void unit_unguard(mz_restore *restore, mz_unit *unit)
 static void unit_drop_pages(mz_restore *restore, mz_unit *unit)
 {
     for (uint32_t i = 0; i < unit->span_count; i++) {
-        mz_error ignored = MZ_ERROR_INIT; /* the pages are only half filled; they are refilled later */
+        mz_error ignored =
+            MZ_ERROR_INIT; /* the pages are only half filled; they are refilled later */
         (void)mz_memory_drop(restore->os, unit->spans[i].place.address, unit->spans[i].place.bytes,
                              &ignored);
         if (restore->guard) {
@@ -297,7 +299,8 @@ mz_status mz_restore_start(mz_restore *restore, uint32_t threads, mz_error *erro
             status = mz_error_set(error, MZ_E_NOMEM, 0, "no memory for a restore thread");
             break;
         }
-        status = mz_memory_reserve(restore->os, MZ_BOUNCE_BYTES, MZ_PAGE_BYTES, &restore->bounce[i], error);
+        status = mz_memory_reserve(restore->os, MZ_BOUNCE_BYTES, MZ_PAGE_BYTES, &restore->bounce[i],
+                                   error);
         if (status != MZ_OK) {
             free(start);
             break;

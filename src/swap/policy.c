@@ -136,8 +136,8 @@ static void set_threshold(planner *p, uint64_t chunk_bytes)
         }
         p->any_fixed = true;
         if (chunk_bytes > 0) {
-            const double chunks = (double)p->units[i].bytes * p->decode_rate /
-                                  ((double)chunk_bytes * p->read_rate);
+            const double chunks =
+                (double)p->units[i].bytes * p->decode_rate / ((double)chunk_bytes * p->read_rate);
             p->threshold += (uint64_t)chunks;
             sum += chunks;
         }
@@ -287,8 +287,8 @@ static bool next_step(planner *p, const mz_plan_step *steps, mz_plan_step *next)
     /* What the read path could take instead: this chunk, or the next layer. */
     const size_t other = stage == MZ_STAGE_KV_ONLY || fixed == NO_UNIT ? lever : fixed;
     const mz_policy_unit *reload = &p->units[other];
-    const bool stack_ends_first = p->decode_ps + decode_ps(p, &p->units[lever]) <=
-                                  p->read_ps + read_ps(p, reload->bytes);
+    const bool stack_ends_first =
+        p->decode_ps + decode_ps(p, &p->units[lever]) <= p->read_ps + read_ps(p, reload->bytes);
     *next = stack_ends_first || !can_leave_by_flash(p, reload) ? take_stack(p, lever, stage)
                                                                : take_flash(p, other, stage);
     return true;

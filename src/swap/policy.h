@@ -91,11 +91,11 @@ typedef struct mz_plan_step {
 
 /* What the policy reads from the units. */
 typedef struct mz_policy_survey {
-    mz_stage stage;      /* of the next step */
-    uint64_t kv_chunks;  /* N_KV: resident chunks that can be encoded */
-    uint64_t threshold;  /* T, chunks; see mz_policy_survey_units */
-    uint64_t decode_ns;  /* restoring now would decode for this long */
-    uint64_t read_ns;    /* restoring now would read for this long */
+    mz_stage stage;     /* of the next step */
+    uint64_t kv_chunks; /* N_KV: resident chunks that can be encoded */
+    uint64_t threshold; /* T, chunks; see mz_policy_survey_units */
+    uint64_t decode_ns; /* restoring now would decode for this long */
+    uint64_t read_ns;   /* restoring now would read for this long */
 } mz_policy_survey;
 
 /*

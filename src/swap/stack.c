@@ -20,10 +20,10 @@
 struct mz_stack_segment {
     mz_stack_segment *below;
     uint8_t *data;
-    uint64_t bytes;    /* mapped */
-    uint64_t used;     /* end of the highest live record */
-    uint32_t records;  /* entries of `offsets` in use, freed ones at the top removed */
-    uint32_t live;     /* records not freed */
+    uint64_t bytes;   /* mapped */
+    uint64_t used;    /* end of the highest live record */
+    uint32_t records; /* entries of `offsets` in use, freed ones at the top removed */
+    uint32_t live;    /* records not freed */
     struct {
         uint64_t offset, end;
         bool live;
@@ -33,7 +33,7 @@ struct mz_stack_segment {
 struct mz_stack {
     const mz_os *os;
     mz_stack_segment *top;
-    uint64_t room_bytes;         /* size asked for by the last mz_stack_room */
+    uint64_t room_bytes; /* size asked for by the last mz_stack_room */
 };
 
 static mz_status segment_open(mz_stack *stack, uint64_t bytes, mz_error *error)

@@ -43,7 +43,8 @@ const void *mz_stack_data(mz_stack_record record);
 /* Free a record and clear it; gives pages back at once. */
 void mz_stack_free(mz_stack *stack, mz_stack_record *record);
 
-/* Pages that the stack's records take, in bytes: every page that holds part of a live segment's used part. */
+/* Pages that the stack's records take, in bytes: every page that holds part of a live segment's
+ * used part. */
 uint64_t mz_stack_bytes(const mz_stack *stack);
 
 /* Walk all segments; false when a count does not add up. For tests. */

@@ -25,9 +25,9 @@ struct mz_store {
     char directory[DIRECTORY_BYTES];
     bool open;
     mz_file file;
-    uint64_t end;    /* end of the last slot or free extent */
-    uint64_t taken;  /* bytes of all slots */
-    extent *free;    /* [free_count], capacity free_capacity */
+    uint64_t end;   /* end of the last slot or free extent */
+    uint64_t taken; /* bytes of all slots */
+    extent *free;   /* [free_count], capacity free_capacity */
     uint32_t free_count, free_capacity;
 };
 
@@ -97,7 +97,8 @@ static void extent_remove(mz_store *store, uint32_t index)
     store->free_count--;
 }
 
-mz_status mz_store_allocate(mz_store *store, uint64_t payload_bytes, mz_store_slot *slot, mz_error *error)
+mz_status mz_store_allocate(mz_store *store, uint64_t payload_bytes, mz_store_slot *slot,
+                            mz_error *error)
 {
     mz_status status = store_open(store, error);
     if (status != MZ_OK) {

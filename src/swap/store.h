@@ -35,14 +35,18 @@ typedef struct mz_store_header {
 } mz_store_header;
 
 /* Remember where the file will be; nothing is made yet. directory: "" refuses every write. */
-mz_status mz_store_create(const mz_os *os, const char *directory, mz_store **store, mz_error *error);
+mz_status mz_store_create(const mz_os *os, const char *directory, mz_store **store,
+                          mz_error *error);
 void mz_store_destroy(mz_store *store);
 
-/* Make the table of free extents large enough for `slots` slots, so that evict allocates nothing. */
+/* Make the table of free extents large enough for `slots` slots, so that evict allocates
+ * nothing. */
 mz_status mz_store_reserve(mz_store *store, uint32_t slots, mz_error *error);
 
-/* Find room for a header page and `payload_bytes` (rounded up to pages); makes the file if needed. */
-mz_status mz_store_allocate(mz_store *store, uint64_t payload_bytes, mz_store_slot *slot, mz_error *error);
+/* Find room for a header page and `payload_bytes` (rounded up to pages); makes the file if
+ * needed. */
+mz_status mz_store_allocate(mz_store *store, uint64_t payload_bytes, mz_store_slot *slot,
+                            mz_error *error);
 
 /* Give a slot's room back and clear it. */
 void mz_store_free(mz_store *store, mz_store_slot *slot);

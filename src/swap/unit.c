@@ -55,7 +55,8 @@ const char *mz_unit_name(const mz_unit *unit, char *text, size_t capacity)
 static bool span_is_valid(const mz_span *span)
 {
     return ((uintptr_t)span->address | span->bytes | span->file_offset) % MZ_PAGE_BYTES == 0 &&
-           span->bytes > 0 && (span->elem == MZ_ELEM_OPAQUE ||
+           span->bytes > 0 &&
+           (span->elem == MZ_ELEM_OPAQUE ||
             (span->row_bytes > 0 && span->bytes % span->row_bytes == 0));
 }
 
@@ -128,7 +129,8 @@ mz_codec_shape mz_unit_span_shape(const mz_unit_span *span)
     if (span->place.elem != MZ_ELEM_OPAQUE) {
         shape.elem = span->place.elem;
         shape.row_bytes = span->place.row_bytes;
-        shape.rows = (uint32_t)((span->live_bytes + span->place.row_bytes - 1) / span->place.row_bytes);
+        shape.rows =
+            (uint32_t)((span->live_bytes + span->place.row_bytes - 1) / span->place.row_bytes);
     }
     return shape;
 }

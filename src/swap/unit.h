@@ -20,7 +20,8 @@
 #include "swap/stack.h"
 #include "swap/store.h"
 
-/* One contiguous range of a unit. address and bytes are page aligned; ranges of units never overlap. */
+/* One contiguous range of a unit. address and bytes are page aligned; ranges of units never
+ * overlap. */
 typedef struct mz_span {
     uint8_t *address;
     uint64_t bytes;
@@ -38,7 +39,7 @@ typedef struct mz_unit_desc {
     uint32_t chunk;      /* KV: number of the chunk in its layer, 0 first; weights: 0 */
     uint32_t span_count; /* 1..MZ_UNIT_SPANS */
     mz_span spans[MZ_UNIT_SPANS];
-    bool stored;         /* weights of a source: nothing is read yet, memory is empty */
+    bool stored; /* weights of a source: nothing is read yet, memory is empty */
 } mz_unit_desc;
 
 typedef enum mz_unit_state {
@@ -58,14 +59,14 @@ typedef enum mz_unit_state {
 /* A span of a unit and where its bytes are kept while they are away. */
 typedef struct mz_unit_span {
     mz_span place;
-    uint64_t live_bytes;         /* written prefix; what lies behind reads as zero */
-    mz_stack_record record;      /* valid while COMPRESSED or restored from there */
-    mz_codec_shape kept_shape;   /* shape that was encoded; valid if kept_bytes is and kept_encoded */
-    uint64_t kept_offset;        /* in the store file; valid while the unit has a slot */
-    uint64_t kept_bytes;         /* there, not rounded */
-    bool kept_encoded;           /* the kept bytes are a codec's, not the span as it is */
-    bool hashed;                 /* slice_hash describes the stored copy */
-    uint64_t *slice_hash;        /* [slices of place.bytes] XXH3 of each slice of a direct copy */
+    uint64_t live_bytes;       /* written prefix; what lies behind reads as zero */
+    mz_stack_record record;    /* valid while COMPRESSED or restored from there */
+    mz_codec_shape kept_shape; /* shape that was encoded; valid if kept_bytes is and kept_encoded */
+    uint64_t kept_offset;      /* in the store file; valid while the unit has a slot */
+    uint64_t kept_bytes;       /* there, not rounded */
+    bool kept_encoded;         /* the kept bytes are a codec's, not the span as it is */
+    bool hashed;               /* slice_hash describes the stored copy */
+    uint64_t *slice_hash;      /* [slices of place.bytes] XXH3 of each slice of a direct copy */
 } mz_unit_span;
 
 typedef struct mz_unit {
@@ -73,12 +74,12 @@ typedef struct mz_unit {
     uint32_t layer, chunk;
     uint32_t span_count;
     mz_unit_state state;
-    mz_unit_state from;   /* while RESTORING or EVICTING: the state to fall back to */
-    bool clean;           /* flash holds the same bytes: eviction only drops pages */
-    bool has_source;      /* its truth is a model file (weights taken by mmap) */
-    mz_store_slot slot;   /* room in the store; bytes == 0: none */
-    uint64_t mark;        /* of the last request that listed the unit: lists it once */
-    bool refused;         /* could not be evicted by the mz_evict under way: leave it out */
+    mz_unit_state from; /* while RESTORING or EVICTING: the state to fall back to */
+    bool clean;         /* flash holds the same bytes: eviction only drops pages */
+    bool has_source;    /* its truth is a model file (weights taken by mmap) */
+    mz_store_slot slot; /* room in the store; bytes == 0: none */
+    uint64_t mark;      /* of the last request that listed the unit: lists it once */
+    bool refused;       /* could not be evicted by the mz_evict under way: leave it out */
     /* Restore bookkeeping. */
     bool queued;          /* waits in the restore queue */
     uint32_t next_slice;  /* next one to hand out */

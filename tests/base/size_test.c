@@ -78,11 +78,42 @@ static void test_percent(void **state)
 static void test_refused(void **state)
 {
     static const char *const texts[] = {
-        "",      " ",    " 1",    "1 ",     "1 G",  "-1",    "+1",   "-1%",    "G",
-        "%",     "1.5",  "1.",    ".5G",    "1..5G", "1.G",  "1,5G", "0x10",   "1e3",
-        "1e3K",  "nan",  "inf",   "1P",     "1Ki",  "1KBB",  "1Kb ", "12B",    "1GM",
-        "101%",  "100.1%", "40%%", "40%G",  "40K%", "18446744073709551616",    "16777216T",
-        "99999999999999999999G", "1\n",
+        "",
+        " ",
+        " 1",
+        "1 ",
+        "1 G",
+        "-1",
+        "+1",
+        "-1%",
+        "G",
+        "%",
+        "1.5",
+        "1.",
+        ".5G",
+        "1..5G",
+        "1.G",
+        "1,5G",
+        "0x10",
+        "1e3",
+        "1e3K",
+        "nan",
+        "inf",
+        "1P",
+        "1Ki",
+        "1KBB",
+        "1Kb ",
+        "12B",
+        "1GM",
+        "101%",
+        "100.1%",
+        "40%%",
+        "40%G",
+        "40K%",
+        "18446744073709551616",
+        "16777216T",
+        "99999999999999999999G",
+        "1\n",
     };
     (void)state;
     for (size_t i = 0; i < COUNT(texts); i++) {
@@ -142,8 +173,10 @@ static void test_locale_with_comma(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bytes),  cmocka_unit_test(test_percent),
-        cmocka_unit_test(test_refused), cmocka_unit_test(test_format),
+        cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_percent),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_format),
         cmocka_unit_test(test_locale_with_comma),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

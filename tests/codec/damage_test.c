@@ -192,8 +192,8 @@ static void test_ids(void **unused)
             assert_null(mz_codec_by_id((uint16_t)id));
         }
         if (id != 2) {
-            assert_int_equal(
-                mz_codec_decode(&samples[0].shape, packed.data, bytes, target.data), MZ_E_CORRUPT);
+            assert_int_equal(mz_codec_decode(&samples[0].shape, packed.data, bytes, target.data),
+                             MZ_E_CORRUPT);
         }
     }
     guarded_free(&packed);

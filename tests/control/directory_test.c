@@ -281,8 +281,8 @@ static void live_sockets_stay(void **state)
 static void odd_names_are_no_sockets(void **state)
 {
     fixture *test = *state;
-    static const char *const names[] = {"0.sock", "-1.sock", "1.sockx", "x.sock", "+1.sock",
-                                        "99999999999.sock", "1.sock.sock"};
+    static const char *const names[] = {"0.sock",  "-1.sock",          "1.sockx",    "x.sock",
+                                        "+1.sock", "99999999999.sock", "1.sock.sock"};
     int fds[7];
     for (size_t i = 0; i < 7; i++) {
         struct sockaddr_un address = {.sun_family = AF_UNIX};

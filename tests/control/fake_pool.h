@@ -27,7 +27,7 @@ struct mz_pool {
     int evictions;          /* calls so far */
     int prefetches;
     int waits;
-    uint64_t asked_bytes;   /* arguments of the last eviction */
+    uint64_t asked_bytes; /* arguments of the last eviction */
     unsigned asked_tags;
 };
 

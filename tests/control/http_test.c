@@ -170,13 +170,32 @@ static void bad_requests_never_reach_the_pool(void **state)
 {
     fixture *test = *state;
     static const char *const bodies[] = {
-        "", "{", "[]", "7", "null", "{}", "{\"bytes\": 0}", "{\"bytes\": -1}", "{\"bytes\": 1.5}",
-        "{\"bytes\": true}", "{\"bytes\": null}", "{\"bytes\": \"\"}", "{\"bytes\": \"12X\"}",
-        "{\"bytes\": \"101%\"}", "{\"bytes\": \"0%\"}", "{\"bytes\": \"0\"}",
-        "{\"bytes\": 99999999999999999999}", "{\"bytes\": 1, \"bytes\": 2}",
-        "{\"bytes\": 1, \"tag\": [\"weights\"]}", "{\"bytes\": 1, \"tags\": \"weights\"}",
-        "{\"bytes\": 1, \"tags\": []}", "{\"bytes\": 1, \"tags\": [\"kv\"]}",
-        "{\"bytes\": 1, \"tags\": [1]}", "{\"bytes\": 1} x", "bytes=1", "\xff\xfe",
+        "",
+        "{",
+        "[]",
+        "7",
+        "null",
+        "{}",
+        "{\"bytes\": 0}",
+        "{\"bytes\": -1}",
+        "{\"bytes\": 1.5}",
+        "{\"bytes\": true}",
+        "{\"bytes\": null}",
+        "{\"bytes\": \"\"}",
+        "{\"bytes\": \"12X\"}",
+        "{\"bytes\": \"101%\"}",
+        "{\"bytes\": \"0%\"}",
+        "{\"bytes\": \"0\"}",
+        "{\"bytes\": 99999999999999999999}",
+        "{\"bytes\": 1, \"bytes\": 2}",
+        "{\"bytes\": 1, \"tag\": [\"weights\"]}",
+        "{\"bytes\": 1, \"tags\": \"weights\"}",
+        "{\"bytes\": 1, \"tags\": []}",
+        "{\"bytes\": 1, \"tags\": [\"kv\"]}",
+        "{\"bytes\": 1, \"tags\": [1]}",
+        "{\"bytes\": 1} x",
+        "bytes=1",
+        "\xff\xfe",
         "{\"bytes\": \"1\\u0000\"}",
     };
     for (size_t i = 0; i < sizeof bodies / sizeof bodies[0]; i++) {
@@ -185,9 +204,15 @@ static void bad_requests_never_reach_the_pool(void **state)
         json_decref(answer);
     }
     static const char *const targets[] = {
-        "/evict?bytes=", "/evict?bytes=x", "/evict?bytes", "/evict?tags=weights",
-        "/evict?bytes=1&tags=", "/evict?bytes=1&tags=weights,", "/evict?bytes=1&tags=weight",
-        "/prefetch?wait=maybe", "/prefetch?wait=",
+        "/evict?bytes=",
+        "/evict?bytes=x",
+        "/evict?bytes",
+        "/evict?tags=weights",
+        "/evict?bytes=1&tags=",
+        "/evict?bytes=1&tags=weights,",
+        "/evict?bytes=1&tags=weight",
+        "/prefetch?wait=maybe",
+        "/prefetch?wait=",
     };
     for (size_t i = 0; i < sizeof targets / sizeof targets[0]; i++) {
         json_decref(expect_json(test, "POST", targets[i], NULL, 400));
@@ -280,8 +305,8 @@ static void fill_status(mz_pool_status *status)
 static void assert_tag(const json_t *tag, json_int_t first)
 {
     static const char *const names[] = {
-        "total_units",    "resident_units",   "compressed_units", "stored_units", "lost_units",
-        "total_bytes",    "resident_bytes",   "compressed_bytes", "stored_bytes", "clean_bytes",
+        "total_units", "resident_units", "compressed_units", "stored_units", "lost_units",
+        "total_bytes", "resident_bytes", "compressed_bytes", "stored_bytes", "clean_bytes",
     };
     for (size_t i = 0; i < 10; i++) {
         assert_number(tag, names[i], first + (json_int_t)i);
@@ -443,18 +468,12 @@ int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
-        CASE(evict_passes_what_was_asked),
-        CASE(evict_tells_how_it_ended),
-        CASE(a_share_of_nothing_is_nothing),
-        CASE(bad_requests_never_reach_the_pool),
-        CASE(deep_json_is_refused),
-        CASE(large_bodies_are_refused),
-        CASE(prefetch_starts_or_waits),
-        CASE(status_has_every_field),
-        CASE(metrics_are_prometheus_text),
-        CASE(wrong_paths_and_methods_are_told_apart),
-        CASE(clients_that_leave_do_no_harm),
-        CASE(rubbish_does_no_harm),
+        CASE(evict_passes_what_was_asked),   CASE(evict_tells_how_it_ended),
+        CASE(a_share_of_nothing_is_nothing), CASE(bad_requests_never_reach_the_pool),
+        CASE(deep_json_is_refused),          CASE(large_bodies_are_refused),
+        CASE(prefetch_starts_or_waits),      CASE(status_has_every_field),
+        CASE(metrics_are_prometheus_text),   CASE(wrong_paths_and_methods_are_told_apart),
+        CASE(clients_that_leave_do_no_harm), CASE(rubbish_does_no_harm),
     };
 #undef CASE
     return cmocka_run_group_tests(tests, NULL, NULL);

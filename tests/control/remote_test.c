@@ -161,9 +161,11 @@ static void wrong_usage_reaches_nobody(void **state)
 {
     fixture *test = *state;
     static const char *const evicts[] = {
-        "evict", "evict 1G 2G", "evict 0", "evict 0%", "evict lots", "evict -- -5", "evict 101%",
-        "evict 1G --tags", "evict 1G --tags kv", "evict 1G --pid", "evict 1G --pid 0",
-        "evict 1G --pid 12x", "evict 1G --wait", "evict 1G --nonsense", "evict 1G -x",
+        "evict",           "evict 1G 2G",         "evict 0",
+        "evict 0%",        "evict lots",          "evict -- -5",
+        "evict 101%",      "evict 1G --tags",     "evict 1G --tags kv",
+        "evict 1G --pid",  "evict 1G --pid 0",    "evict 1G --pid 12x",
+        "evict 1G --wait", "evict 1G --nonsense", "evict 1G -x",
     };
     for (size_t i = 0; i < sizeof evicts / sizeof evicts[0]; i++) {
         assert_int_equal(run(test, mz_cli_evict, evicts[i]), 2);

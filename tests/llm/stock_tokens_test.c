@@ -36,9 +36,9 @@ static void say(mz_llm *llm, const char *text, bool is_first, size_t answer, ref
     long count = mz_llm_tokenize(llm, text, is_first, tokens, 1024);
     assert_in_range(count, 1, 1024);
     size_t before = mz_llm_context_tokens(llm);
-    assert_int_equal(mz_llm_restore_generate(llm, tokens, (size_t)count, answer, reference_take, t,
-                                             timing),
-                     MZ_OK);
+    assert_int_equal(
+        mz_llm_restore_generate(llm, tokens, (size_t)count, answer, reference_take, t, timing),
+        MZ_OK);
     assert_int_equal(timing->input_tokens, count);
     assert_int_equal(mz_llm_context_tokens(llm), before + (size_t)count + timing->output_tokens);
     assert_int_equal(timing->context_tokens, mz_llm_context_tokens(llm));
@@ -134,9 +134,9 @@ static void test_context_fills_up(void **state)
     }
     mz_llm_timing timing;
     reference_taken t = {{0}, 0, 0};
-    assert_int_equal(
-        mz_llm_restore_generate(llm, tokens, REFERENCE_CONTEXT - 3, 64, reference_take, &t, &timing),
-        MZ_OK);
+    assert_int_equal(mz_llm_restore_generate(llm, tokens, REFERENCE_CONTEXT - 3, 64, reference_take,
+                                             &t, &timing),
+                     MZ_OK);
     assert_true(timing.output_tokens <= 3);
     assert_true(mz_llm_context_tokens(llm) <= REFERENCE_CONTEXT);
     assert_int_equal(mz_llm_restore_generate(llm, tokens, 4, 1, NULL, NULL, NULL), MZ_E_INVALID);

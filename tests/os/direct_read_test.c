@@ -183,9 +183,9 @@ static void test_last_page(void **state)
         size_t offset = (size_t)offsets[i];
         size_t wanted = 3 * SCRATCH_PAGE - offset;
         memset(f->buffer, 0xA5, wanted);
-        mz_status status = i < 3 ? mz_file_read(&file, f->buffer, wanted, offset, &f->error)
-                                 : mz_file_read_buffered(&file, f->buffer, wanted, offset,
-                                                         &f->error);
+        mz_status status = i < 3
+                               ? mz_file_read(&file, f->buffer, wanted, offset, &f->error)
+                               : mz_file_read_buffered(&file, f->buffer, wanted, offset, &f->error);
         assert_int_equal(status, MZ_OK);
         scratch_assert_bytes(f->buffer, bytes - offset, offset);
         scratch_assert_untouched(f->buffer + bytes - offset, wanted - (bytes - offset));
@@ -215,11 +215,11 @@ static void test_cut_off(void **state)
     mz_file file;
     open_ok(f, &file, f->even);
     assert_int_equal(truncate(f->even, (off_t)(WHOLE_PAGES * SCRATCH_PAGE - 50)), 0);
-    assert_int_equal(
-        mz_file_read(&file, f->buffer, WHOLE_PAGES * SCRATCH_PAGE, 0, &f->error), MZ_E_CORRUPT);
+    assert_int_equal(mz_file_read(&file, f->buffer, WHOLE_PAGES * SCRATCH_PAGE, 0, &f->error),
+                     MZ_E_CORRUPT);
     assert_int_equal(truncate(f->even, (off_t)(4 * SCRATCH_PAGE)), 0);
-    assert_int_equal(
-        mz_file_read(&file, f->buffer, WHOLE_PAGES * SCRATCH_PAGE, 0, &f->error), MZ_E_CORRUPT);
+    assert_int_equal(mz_file_read(&file, f->buffer, WHOLE_PAGES * SCRATCH_PAGE, 0, &f->error),
+                     MZ_E_CORRUPT);
     read_ok(f, &file, 4 * SCRATCH_PAGE, 0);
     mz_file_close(&file);
 }

@@ -181,8 +181,7 @@ static void test_create_errors(void **state)
     mz_file file;
     char path[300];
     snprintf(path, sizeof path, "%s/none", f->directory);
-    assert_int_equal(mz_file_create_temporary(&file, &f->fault.os, path, &f->error),
-                     MZ_E_NOTFOUND);
+    assert_int_equal(mz_file_create_temporary(&file, &f->fault.os, path, &f->error), MZ_E_NOTFOUND);
     assert_non_null(strstr(f->error.text, "check that the directory exists"));
     mz_fault_os_fail(&f->fault, MZ_FAULT_OPEN, 1, 1, EACCES);
     assert_int_equal(mz_file_create_temporary(&file, &f->fault.os, f->directory, &f->error),
@@ -256,14 +255,10 @@ static void test_every_call_fails_once(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        WRITE_TEST(test_write_and_read_back),
-        WRITE_TEST(test_unaligned_pieces),
-        WRITE_TEST(test_short_and_interrupted),
-        WRITE_TEST(test_direct_refused_at_write),
-        WRITE_TEST(test_write_errors),
-        WRITE_TEST(test_without_tmpfile),
-        WRITE_TEST(test_create_errors),
-        WRITE_TEST(test_punch_frees_blocks),
+        WRITE_TEST(test_write_and_read_back),   WRITE_TEST(test_unaligned_pieces),
+        WRITE_TEST(test_short_and_interrupted), WRITE_TEST(test_direct_refused_at_write),
+        WRITE_TEST(test_write_errors),          WRITE_TEST(test_without_tmpfile),
+        WRITE_TEST(test_create_errors),         WRITE_TEST(test_punch_frees_blocks),
         WRITE_TEST(test_every_call_fails_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -55,8 +55,7 @@ static bool is_failure(mz_fault_os *fault, mz_fault_kind kind)
 
 static int fault_open(void *context, const char *path, int flags, unsigned mode)
 {
-    return is_failure(context, MZ_FAULT_OPEN) ? -1
-                                              : mz_os_linux()->open(NULL, path, flags, mode);
+    return is_failure(context, MZ_FAULT_OPEN) ? -1 : mz_os_linux()->open(NULL, path, flags, mode);
 }
 
 static int fault_close(void *context, int fd)
@@ -103,8 +102,7 @@ static ssize_t fault_pwrite(void *context, int fd, const void *data, size_t byte
 
 static int fault_ftruncate(void *context, int fd, off_t bytes)
 {
-    return is_failure(context, MZ_FAULT_FTRUNCATE) ? -1
-                                                   : mz_os_linux()->ftruncate(NULL, fd, bytes);
+    return is_failure(context, MZ_FAULT_FTRUNCATE) ? -1 : mz_os_linux()->ftruncate(NULL, fd, bytes);
 }
 
 static int fault_fallocate(void *context, int fd, int mode, off_t offset, off_t bytes)

@@ -49,11 +49,11 @@ typedef struct mz_fault_rule {
 } mz_fault_rule;
 
 typedef struct mz_fault_os {
-    mz_os os;                                 /* the table; its context is this struct */
+    mz_os os;                                   /* the table; its context is this struct */
     atomic_uint_fast64_t calls[MZ_FAULT_KINDS]; /* since init; relaxed */
-    pthread_mutex_t lock;                     /* guards rule */
+    pthread_mutex_t lock;                       /* guards rule */
     mz_fault_rule rule;
-    atomic_uint_fast64_t hits;                /* calls that the rule has changed; relaxed */
+    atomic_uint_fast64_t hits; /* calls that the rule has changed; relaxed */
 } mz_fault_os;
 
 /* The real table with counting and no rule. */

@@ -150,9 +150,8 @@ static void test_populate_errors(void **state)
         uint64_t times;
         mz_status status;
     } cases[] = {
-        {EINTR, 100, MZ_OK},       {EAGAIN, 3, MZ_OK},
-        {ENOMEM, 1, MZ_E_NOMEM},   {EFAULT, 1, MZ_E_NOMEM},
-        {EHWPOISON, 1, MZ_E_IO},   {EAGAIN, MZ_FAULT_FOREVER, MZ_E_NOMEM},
+        {EINTR, 100, MZ_OK},     {EAGAIN, 3, MZ_OK},      {ENOMEM, 1, MZ_E_NOMEM},
+        {EFAULT, 1, MZ_E_NOMEM}, {EHWPOISON, 1, MZ_E_IO}, {EAGAIN, MZ_FAULT_FOREVER, MZ_E_NOMEM},
     };
     (void)state;
     mz_fault_os fault;
@@ -275,11 +274,16 @@ static void test_want_huge(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reserve),         cmocka_unit_test(test_reserve_costs_nothing),
-        cmocka_unit_test(test_reserve_errors),  cmocka_unit_test(test_populate),
-        cmocka_unit_test(test_populate_errors), cmocka_unit_test(test_populate_on_old_kernel),
-        cmocka_unit_test(test_drop),            cmocka_unit_test(test_drop_errors),
-        cmocka_unit_test(test_guard),           cmocka_unit_test(test_want_huge),
+        cmocka_unit_test(test_reserve),
+        cmocka_unit_test(test_reserve_costs_nothing),
+        cmocka_unit_test(test_reserve_errors),
+        cmocka_unit_test(test_populate),
+        cmocka_unit_test(test_populate_errors),
+        cmocka_unit_test(test_populate_on_old_kernel),
+        cmocka_unit_test(test_drop),
+        cmocka_unit_test(test_drop_errors),
+        cmocka_unit_test(test_guard),
+        cmocka_unit_test(test_want_huge),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

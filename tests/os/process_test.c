@@ -148,8 +148,8 @@ static void test_pss_of_nobody(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        PROCESS_TEST(test_path_with_spaces),   PROCESS_TEST(test_no_file_there),
-        PROCESS_TEST(test_path_too_long),      PROCESS_TEST(test_pss_follows_memory),
+        PROCESS_TEST(test_path_with_spaces), PROCESS_TEST(test_no_file_there),
+        PROCESS_TEST(test_path_too_long),    PROCESS_TEST(test_pss_follows_memory),
         PROCESS_TEST(test_pss_of_nobody),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -99,10 +99,10 @@ void engine_text(const engine_session *session, unsigned variant, llama_token *t
     char text[32768] = "";
     size_t used = 0;
     for (unsigned i = 0; used + 128 < sizeof text && i < 160; i++) {
-        used += (size_t)snprintf(
-            text + used, sizeof text - used, "On day %u they carried %s to the %s, %u miles away. ",
-            i + variant, things[(i * 3 + variant) % 5], places[(i / 2 + variant) % 5],
-            (i * 37 + 11 * variant) % 97);
+        used += (size_t)snprintf(text + used, sizeof text - used,
+                                 "On day %u they carried %s to the %s, %u miles away. ",
+                                 i + variant, things[(i * 3 + variant) % 5],
+                                 places[(i / 2 + variant) % 5], (i * 37 + 11 * variant) % 97);
     }
     static llama_token all[8192];
     int made = llama_tokenize(session->vocabulary, text, (int)used, all, 8192, true, false);

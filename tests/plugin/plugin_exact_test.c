@@ -67,17 +67,19 @@ static void test_gemma_beyond_its_window(void **state)
 static void test_gemma_without_flash_attention(void **state)
 {
     (void)state;
-    check((engine_setting){
-              .model = ENGINE_GEMMA, .context_tokens = 1536, .step_tokens = 128, .sequences = 1},
-          long_conversation, 2);
+    check(
+        (engine_setting){
+            .model = ENGINE_GEMMA, .context_tokens = 1536, .step_tokens = 128, .sequences = 1},
+        long_conversation, 2);
 }
 
 static void test_smol_without_flash_attention(void **state)
 {
     (void)state;
-    check((engine_setting){
-              .model = ENGINE_SMOL, .context_tokens = 1536, .step_tokens = 128, .sequences = 1},
-          long_conversation, 3);
+    check(
+        (engine_setting){
+            .model = ENGINE_SMOL, .context_tokens = 1536, .step_tokens = 128, .sequences = 1},
+        long_conversation, 3);
 }
 
 /* Everything that a host can do to its sequences, each with evictions before and after it. */
@@ -208,11 +210,16 @@ static void test_thread_that_evicts_during_inference(void **state)
 {
     (void)state;
     static engine_session right[2], ours[2];
-    static const engine_setting how[2] = {
-        {.model = ENGINE_SMOL, .context_tokens = 1024, .step_tokens = 64, .sequences = 1,
-         .flash_attention = true},
-        {.model = ENGINE_GEMMA, .context_tokens = 1024, .step_tokens = 64, .sequences = 1,
-         .flash_attention = true}};
+    static const engine_setting how[2] = {{.model = ENGINE_SMOL,
+                                           .context_tokens = 1024,
+                                           .step_tokens = 64,
+                                           .sequences = 1,
+                                           .flash_attention = true},
+                                          {.model = ENGINE_GEMMA,
+                                           .context_tokens = 1024,
+                                           .step_tokens = 64,
+                                           .sequences = 1,
+                                           .flash_attention = true}};
     evicting_thread evicting = {.evictions = 0};
     atomic_init(&evicting.stop, false);
     for (int i = 0; i < 2; i++) {

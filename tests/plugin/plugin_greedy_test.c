@@ -307,9 +307,12 @@ int main(void)
         return 77;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_mapped),          cmocka_unit_test(test_mapped_transposed_v),
-        cmocka_unit_test(test_set_by_the_host), cmocka_unit_test(test_partly_offloaded),
-        cmocka_unit_test(test_quantized_kv),    cmocka_unit_test(test_several_sequences),
+        cmocka_unit_test(test_mapped),
+        cmocka_unit_test(test_mapped_transposed_v),
+        cmocka_unit_test(test_set_by_the_host),
+        cmocka_unit_test(test_partly_offloaded),
+        cmocka_unit_test(test_quantized_kv),
+        cmocka_unit_test(test_several_sequences),
         cmocka_unit_test(test_saved_loaded_and_shifted),
     };
     return cmocka_run_group_tests(tests, load_plugin, NULL);

@@ -9,10 +9,10 @@
 #include "os/memory.h"
 #include "pool/fixture.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <cmocka.h>
 #include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -101,13 +101,16 @@ static void sized_open(sized_pool *sized, const char *codec, uint32_t units)
     assert_int_equal(mz_pool_add_source(sized->pool, sized->file, &source, &error), MZ_OK);
     for (uint32_t i = 0; i < units; i++) {
         uint64_t offset = (uint64_t)i * WEIGHT_BYTES;
-        mz_unit_desc weights = {
-            .tag = MZ_TAG_WEIGHTS, .layer = i, .span_count = 1, .stored = true};
+        mz_unit_desc weights = {.tag = MZ_TAG_WEIGHTS, .layer = i, .span_count = 1, .stored = true};
         weights.spans[0] =
             (mz_span){sized->weights + offset, WEIGHT_BYTES, source, offset, MZ_ELEM_OPAQUE, 0};
         mz_unit_desc kv = {.tag = MZ_TAG_KV_CACHE, .layer = i, .span_count = 1};
-        kv.spans[0] = (mz_span){sized->kv + (uint64_t)i * TOY_CHUNK_BYTES, TOY_CHUNK_BYTES, -1, 0,
-                                MZ_ELEM_F16, TOY_ROW_BYTES};
+        kv.spans[0] = (mz_span){sized->kv + (uint64_t)i * TOY_CHUNK_BYTES,
+                                TOY_CHUNK_BYTES,
+                                -1,
+                                0,
+                                MZ_ELEM_F16,
+                                TOY_ROW_BYTES};
         assert_int_equal(mz_pool_add_unit(sized->pool, &weights, &error), MZ_OK);
         assert_int_equal(mz_pool_add_unit(sized->pool, &kv, &error), MZ_OK);
     }

@@ -7,9 +7,9 @@
  */
 #include "pool/fixture.h"
 
+#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
-#include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -2,10 +2,10 @@
 /* See fixture.h. */
 #include "pool/fixture.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <cmocka.h>
 #include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,7 +31,8 @@ static void *toy_reserve(toy_model *toy, uint64_t bytes)
 {
     mz_error error = MZ_ERROR_INIT;
     void *address = NULL;
-    assert_int_equal(mz_memory_reserve(&toy->fault.os, bytes, MZ_HUGE_BYTES, &address, &error), MZ_OK);
+    assert_int_equal(mz_memory_reserve(&toy->fault.os, bytes, MZ_HUGE_BYTES, &address, &error),
+                     MZ_OK);
     return address;
 }
 
@@ -64,16 +65,25 @@ static void toy_add_units(toy_model *toy)
     int32_t source = -1;
     assert_int_equal(mz_pool_add_source(toy->pool, toy->file, &source, &error), MZ_OK);
     for (uint32_t layer = 0; layer < TOY_LAYERS; layer++) {
-        mz_unit_desc weights = {.tag = MZ_TAG_WEIGHTS, .layer = layer, .span_count = 1, .stored = true};
+        mz_unit_desc weights = {
+            .tag = MZ_TAG_WEIGHTS, .layer = layer, .span_count = 1, .stored = true};
         weights.spans[0] = (mz_span){toy->weights + (uint64_t)layer * TOY_WEIGHT_STRIDE,
-                                     TOY_WEIGHT_BYTES, source,
-                                     (uint64_t)layer * TOY_WEIGHT_BYTES, MZ_ELEM_OPAQUE, 0};
+                                     TOY_WEIGHT_BYTES,
+                                     source,
+                                     (uint64_t)layer * TOY_WEIGHT_BYTES,
+                                     MZ_ELEM_OPAQUE,
+                                     0};
         assert_int_equal(mz_pool_add_unit(toy->pool, &weights, &error), MZ_OK);
         for (uint32_t chunk = 0; chunk < TOY_CHUNKS; chunk++) {
-            mz_unit_desc kv = {.tag = MZ_TAG_KV_CACHE, .layer = layer, .chunk = chunk, .span_count = 2};
+            mz_unit_desc kv = {
+                .tag = MZ_TAG_KV_CACHE, .layer = layer, .chunk = chunk, .span_count = 2};
             for (uint32_t which = 0; which < 2; which++) {
-                kv.spans[which] = (mz_span){toy_chunk(toy, layer, chunk, which), TOY_CHUNK_BYTES, -1, 0,
-                                            MZ_ELEM_F16, TOY_ROW_BYTES};
+                kv.spans[which] = (mz_span){toy_chunk(toy, layer, chunk, which),
+                                            TOY_CHUNK_BYTES,
+                                            -1,
+                                            0,
+                                            MZ_ELEM_F16,
+                                            TOY_ROW_BYTES};
             }
             assert_int_equal(mz_pool_add_unit(toy->pool, &kv, &error), MZ_OK);
         }
@@ -99,8 +109,11 @@ void toy_open(toy_model *toy, const char *codec, bool guard)
     toy->kv_shadow = calloc(1, TOY_KV_BYTES);
     toy->opaque_shadow = calloc(1, TOY_OPAQUE_BYTES);
     toy_make_file(toy);
-    mz_pool_options options = {.os = &toy->fault.os, .codec = codec, .store_dir = toy->directory,
-                               .restore_threads = 3, .guard = guard};
+    mz_pool_options options = {.os = &toy->fault.os,
+                               .codec = codec,
+                               .store_dir = toy->directory,
+                               .restore_threads = 3,
+                               .guard = guard};
     mz_error error = MZ_ERROR_INIT;
     assert_int_equal(mz_pool_create(&options, &toy->pool, &error), MZ_OK);
     toy_add_units(toy);

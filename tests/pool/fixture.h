@@ -12,19 +12,19 @@
 
 #define TOY_LAYERS 4u
 #define TOY_CHUNKS 3u
-#define TOY_ROW_BYTES 384u                      /* 192 elements of f16 */
-#define TOY_CHUNK_BYTES (256u * TOY_ROW_BYTES)  /* one of K, one of V */
+#define TOY_ROW_BYTES 384u                     /* 192 elements of f16 */
+#define TOY_CHUNK_BYTES (256u * TOY_ROW_BYTES) /* one of K, one of V */
 #define TOY_WEIGHT_BYTES (5u * (1u << 20) + 3u * MZ_PAGE_BYTES)
 #define TOY_OPAQUE_BYTES (256u * MZ_PAGE_BYTES)
 
 typedef struct toy_model {
     mz_fault_os fault;
     mz_pool *pool;
-    char directory[64];       /* removed by toy_close */
-    char file[96];            /* the weight file */
-    uint8_t *weights;         /* [TOY_LAYERS][TOY_WEIGHT_BYTES + gap to 2 MB] */
-    uint8_t *kv;              /* [layer][chunk][K, V][TOY_CHUNK_BYTES] */
-    uint8_t *opaque;          /* [TOY_OPAQUE_BYTES] */
+    char directory[64]; /* removed by toy_close */
+    char file[96];      /* the weight file */
+    uint8_t *weights;   /* [TOY_LAYERS][TOY_WEIGHT_BYTES + gap to 2 MB] */
+    uint8_t *kv;        /* [layer][chunk][K, V][TOY_CHUNK_BYTES] */
+    uint8_t *opaque;    /* [TOY_OPAQUE_BYTES] */
     uint8_t *weights_shadow, *kv_shadow, *opaque_shadow;
     unsigned long long seed;
 } toy_model;

@@ -7,11 +7,11 @@
  */
 #include "pool/fixture.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <cmocka.h>
 #include <errno.h>
 #include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
 #include <string.h>
 #include <time.h>
 
@@ -59,8 +59,8 @@ static void *need_weights(void *argument)
     mz_error error = MZ_ERROR_INIT;
     mz_pool_step_begin(toy->pool);
     self->status = mz_pool_need(toy->pool, toy->weights, TOY_WEIGHT_BYTES, &error);
-    self->right = self->status == MZ_OK &&
-                  memcmp(toy->weights, toy->weights_shadow, TOY_WEIGHT_BYTES) == 0;
+    self->right =
+        self->status == MZ_OK && memcmp(toy->weights, toy->weights_shadow, TOY_WEIGHT_BYTES) == 0;
     mz_pool_step_end(toy->pool);
     return NULL;
 }
@@ -84,7 +84,8 @@ static void an_old_failure_is_not_a_new_one(void **state)
     }
     atomic_store(&broken, false);
     assert_int_equal(pthread_create(&threads[1], NULL, need_weights, &second), 0);
-    pause_ms(100); /* lets it reach the gate; if it does not, it finds nothing to join: also right */
+    pause_ms(
+        100); /* lets it reach the gate; if it does not, it finds nothing to join: also right */
     atomic_store(&released, true);
     pthread_join(threads[0], NULL);
     pthread_join(threads[1], NULL);

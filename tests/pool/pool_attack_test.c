@@ -9,11 +9,11 @@
  */
 #include "pool/fixture.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <cmocka.h>
 #include <errno.h>
 #include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
 #include <string.h>
 #include <time.h>
 
@@ -89,7 +89,11 @@ static void *add_and_remove(void *argument)
         for (uint32_t i = 0; i < EXTRA_UNITS; i++) {
             mz_unit_desc desc = {.tag = MZ_TAG_KV_CACHE, .layer = 0, .chunk = i, .span_count = 1};
             desc.spans[0] = (mz_span){(uint8_t *)memory + (uint64_t)i * MZ_PAGE_BYTES,
-                                      MZ_PAGE_BYTES, -1, 0, MZ_ELEM_OPAQUE, 0};
+                                      MZ_PAGE_BYTES,
+                                      -1,
+                                      0,
+                                      MZ_ELEM_OPAQUE,
+                                      0};
             (void)mz_pool_add_unit(toy->pool, &desc, &error);
         }
         mz_pool_remove_range(toy->pool, memory, bytes);

@@ -7,10 +7,10 @@
  */
 #include "pool/fixture.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <cmocka.h>
 #include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -140,7 +140,8 @@ static void a_damaged_slot_is_lost_until_cleared(void **state)
         mz_unit *unit = NULL;
         for (uint32_t i = 0; i < toy.pool->unit_count; i++) {
             mz_unit *candidate = toy.pool->units[i];
-            if (candidate->tag == MZ_TAG_KV_CACHE && candidate->layer == 2 && candidate->chunk == 1) {
+            if (candidate->tag == MZ_TAG_KV_CACHE && candidate->layer == 2 &&
+                candidate->chunk == 1) {
                 unit = candidate;
             }
         }
@@ -157,7 +158,8 @@ static void a_damaged_slot_is_lost_until_cleared(void **state)
         assert_int_equal(status.kv_cache.lost_units, 1);
         /* The other units stay usable. */
         mz_pool_step_begin(toy.pool);
-        assert_int_equal(mz_pool_need(toy.pool, toy_chunk(&toy, 2, 0, 0), TOY_CHUNK_BYTES, &error), MZ_OK);
+        assert_int_equal(mz_pool_need(toy.pool, toy_chunk(&toy, 2, 0, 0), TOY_CHUNK_BYTES, &error),
+                         MZ_OK);
         assert_int_equal(mz_pool_clear(toy.pool, toy.kv, TOY_KV_BYTES, &error), MZ_OK);
         mz_pool_step_end(toy.pool);
         memset(toy.kv_shadow, 0, TOY_KV_BYTES);

@@ -6,10 +6,10 @@
  */
 #include "pool/fixture.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <cmocka.h>
 #include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>

@@ -7,10 +7,10 @@
  */
 #include "pool/fixture.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <cmocka.h>
 #include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
 #include <string.h>
 
 #define STEPS 150

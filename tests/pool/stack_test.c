@@ -5,10 +5,10 @@
  */
 #include "swap/stack.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <cmocka.h>
 #include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
 #include <string.h>
 
 #include "os/fault_os.h"

@@ -5,10 +5,10 @@
  */
 #include "swap/store.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <cmocka.h>
 #include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
 #include <string.h>
 
 #include "os/fault_os.h"
@@ -18,7 +18,8 @@
 
 static void mark(uint8_t *pages, mz_store_slot slot, bool taken)
 {
-    for (uint64_t p = slot.offset / MZ_PAGE_BYTES; p < (slot.offset + slot.bytes) / MZ_PAGE_BYTES; p++) {
+    for (uint64_t p = slot.offset / MZ_PAGE_BYTES; p < (slot.offset + slot.bytes) / MZ_PAGE_BYTES;
+         p++) {
         assert_true(p < MODEL_PAGES);
         assert_int_equal(pages[p], taken ? 0 : 1);
         pages[p] = taken ? 1 : 0;
@@ -76,11 +77,12 @@ static void a_header_tells_a_damaged_slot(void **state)
     assert_int_equal(mz_store_check_header(store, slot, 2, 5, 7, &error), MZ_OK);
     assert_int_equal(mz_store_check_header(store, slot, 2, 5, 8, &error), MZ_E_CORRUPT);
     static _Alignas(MZ_PAGE_BYTES) uint8_t page[MZ_PAGE_BYTES];
-    assert_int_equal(mz_file_read(mz_store_file(store), page, sizeof page, slot.offset, &error), MZ_OK);
+    assert_int_equal(mz_file_read(mz_store_file(store), page, sizeof page, slot.offset, &error),
+                     MZ_OK);
     for (size_t i = 0; i < sizeof(mz_store_header); i++) {
         page[i] ^= 1;
-        assert_int_equal(mz_file_write(mz_store_file(store), page, sizeof page, slot.offset, &error),
-                         MZ_OK);
+        assert_int_equal(
+            mz_file_write(mz_store_file(store), page, sizeof page, slot.offset, &error), MZ_OK);
         assert_int_equal(mz_store_check_header(store, slot, 2, 5, 7, &error), MZ_E_CORRUPT);
         page[i] ^= 1;
     }

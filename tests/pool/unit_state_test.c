@@ -5,9 +5,9 @@
  */
 #include "swap/unit.h"
 
+#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
-#include <cmocka.h>
 #include <string.h>
 
 static void every_edge_is_as_described(void **state)

@@ -18,8 +18,8 @@ void model_init(model *m, double read_rate, double decode_rate)
     m->profile = (mz_profile){.read_bytes_per_s = read_rate,
                               .decode_bytes_per_s = decode_rate,
                               .write_bytes_per_s = read_rate};
-    m->options = (mz_policy_options){
-        .tags = MZ_TAG_ALL, .stack_allowed = true, .store_allowed = true};
+    m->options =
+        (mz_policy_options){.tags = MZ_TAG_ALL, .stack_allowed = true, .store_allowed = true};
 }
 
 static void add(model *m, mz_policy_unit unit)
@@ -30,8 +30,7 @@ static void add(model *m, mz_policy_unit unit)
 
 void model_add_weights(model *m, uint32_t layer, uint64_t bytes)
 {
-    add(m, (mz_policy_unit){
-               .tag = MZ_TAG_WEIGHTS, .layer = layer, .bytes = bytes, .clean = true});
+    add(m, (mz_policy_unit){.tag = MZ_TAG_WEIGHTS, .layer = layer, .bytes = bytes, .clean = true});
 }
 
 void model_add_chunk(model *m, uint32_t layer, uint32_t chunk, uint64_t bytes, uint64_t encoded)

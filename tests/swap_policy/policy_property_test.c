@@ -153,8 +153,8 @@ static void test_stages_follow_the_threshold(void **state)
             assert_true(steps[i].stage >= reached);
             reached = steps[i].stage;
             if (left > 0) {
-                assert_int_equal(reached, left > layers * ratio ? MZ_STAGE_KV_ONLY
-                                                                : MZ_STAGE_KV_AND_W);
+                assert_int_equal(reached,
+                                 left > layers * ratio ? MZ_STAGE_KV_ONLY : MZ_STAGE_KV_AND_W);
             }
             left -= left > 0 && m.units[steps[i].unit].tag == MZ_TAG_KV_CACHE;
         }

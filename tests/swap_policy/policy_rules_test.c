@@ -25,10 +25,8 @@ static mz_plan_step steps[2 * MODEL_UNITS];
  */
 static size_t assert_paths(const model *m, const char *script)
 {
-    static const char letters[] = {[MZ_PATH_DROP] = 'D',
-                                   [MZ_PATH_STACK] = 'K',
-                                   [MZ_PATH_STORE] = 'S',
-                                   [MZ_PATH_SPILL] = 'P'};
+    static const char letters[] = {
+        [MZ_PATH_DROP] = 'D', [MZ_PATH_STACK] = 'K', [MZ_PATH_STORE] = 'S', [MZ_PATH_SPILL] = 'P'};
     char actual[256] = "";
     uint64_t planned;
     const size_t count = model_plan(m, UINT64_MAX, steps, &planned);
@@ -61,7 +59,9 @@ static void test_codec_slower_than_a_layer(void **state)
     mz_policy_survey survey;
     mz_policy_survey_units(&m.profile, m.units, m.count, &m.options, &survey);
     assert_int_equal(survey.threshold, 2);
-    assert_paths(&m, "SKSSKS" "DKDDKD" "PPPP");
+    assert_paths(&m, "SKSSKS"
+                     "DKDDKD"
+                     "PPPP");
 }
 
 /* Output weights of 10 behind a layer of 2: ten chunks go with the first, two with the second. */
@@ -75,7 +75,11 @@ static void test_unequal_layers_are_weighed_by_time(void **state)
         model_add_chunk(&m, 0, chunk, MIB, HALF);
     }
     model_add_weights(&m, 1, 10 * MIB);
-    assert_paths(&m, "KKKKKKKKKK" "D" "KK" "D" "PPPPPPPPPPPP");
+    assert_paths(&m, "KKKKKKKKKK"
+                     "D"
+                     "KK"
+                     "D"
+                     "PPPPPPPPPPPP");
     assert_int_equal(steps[10].unit, 13);
     assert_int_equal(steps[13].unit, 0);
 }
@@ -91,7 +95,9 @@ static void test_unequal_chunks_are_weighed_by_time(void **state)
     model_add_chunk(&m, 0, 1, HALF, HALF / 2);
     model_add_weights(&m, 1, MIB);
     model_add_chunk(&m, 1, 0, MIB, HALF);
-    assert_paths(&m, "KD" "KKD" "PPP");
+    assert_paths(&m, "KD"
+                     "KKD"
+                     "PPP");
 }
 
 /* Without a stack the order is that of need, reversed: KV and weights of a layer leave together. */
@@ -103,7 +109,8 @@ static void test_exact_mode(void **state)
     m.options.stack_allowed = false;
     model_add_layers(&m, 2, 3 * MIB, 2, MIB, HALF);
     m.units[4].clean = true; /* first chunk of layer 1 */
-    const size_t count = assert_paths(&m, "SDD" "SSD");
+    const size_t count = assert_paths(&m, "SDD"
+                                          "SSD");
     assert_units(count, (const uint32_t[]){5, 4, 3, 2, 1, 0});
     for (size_t i = 0; i < count; i++) {
         assert_int_equal(steps[i].stage, MZ_STAGE_EXACT);
@@ -122,7 +129,8 @@ static void test_no_store(void **state)
     model_init(&m, 1e9, 1e9);
     m.options.store_allowed = false;
     model_add_layers(&m, 2, MIB, 3, MIB, HALF);
-    const size_t count = assert_paths(&m, "KDKD" "KKKK");
+    const size_t count = assert_paths(&m, "KDKD"
+                                          "KKKK");
     assert_int_equal(steps[0].stage, MZ_STAGE_KV_AND_W);
     model_apply(&m, steps, count);
     assert_paths(&m, "");
@@ -157,7 +165,8 @@ static void test_tags(void **state)
     model_init(&m, 1e9, 1e9);
     model_add_layers(&m, 2, 8 * MIB, 2, MIB, HALF);
     m.options.tags = MZ_TAG_KV_CACHE;
-    assert_paths(&m, "KSKS" "PP");
+    assert_paths(&m, "KSKS"
+                     "PP");
     assert_int_equal(steps[0].stage, MZ_STAGE_KV_ONLY);
     m.options.tags = MZ_TAG_WEIGHTS;
     assert_units(assert_paths(&m, "DD"), (const uint32_t[]){3, 0});
@@ -220,7 +229,9 @@ static void test_imbalance_is_made_up_for(void **state)
     model_add_layers(&m, 2, 4 * MIB, 6, MIB, HALF);
     m.units[0].where = MZ_WHERE_STORED;
     m.units[7].where = MZ_WHERE_STORED;
-    assert_paths(&m, "KKKKKKKKK" "SKS" "PPPPPPPPPP");
+    assert_paths(&m, "KKKKKKKKK"
+                     "SKS"
+                     "PPPPPPPPPP");
 }
 
 /* A clean chunk that the balance sends to flash is dropped; the choice of path is the same. */
@@ -231,11 +242,13 @@ static void test_clean_chunks_are_not_written(void **state)
     model_init(&m, 1e9, 1e9);
     model_add_layers(&m, 1, MIB, 5, MIB, HALF);
     m.options.tags = MZ_TAG_KV_CACHE;
-    assert_paths(&m, "KSKSK" "PPP");
+    assert_paths(&m, "KSKSK"
+                     "PPP");
     for (size_t i = 1; i < m.count; i++) {
         m.units[i].clean = true;
     }
-    assert_paths(&m, "KDKDK" "PPP");
+    assert_paths(&m, "KDKDK"
+                     "PPP");
 }
 
 /* Empty, pinned and lost units are neither planned nor waited for. */
@@ -249,7 +262,9 @@ static void test_skipped_units(void **state)
     m.units[5].encoded_bytes = 0;
     m.units[3].where = MZ_WHERE_UNAVAILABLE;
     /* T = 1 for the one layer left; of three chunks the two above T go in KVonly. */
-    assert_units(assert_paths(&m, "KSKD" "PP"), (const uint32_t[]){4, 2, 1, 0, 4, 1});
+    assert_units(assert_paths(&m, "KSKD"
+                                  "PP"),
+                 (const uint32_t[]){4, 2, 1, 0, 4, 1});
     model_init(&m, 1e9, 1e9);
     assert_paths(&m, "");
 }
@@ -264,7 +279,9 @@ static void test_opaque_state_counts_as_a_layer(void **state)
     model_add_chunk(&m, 0, 0, MIB, HALF);
     model_add_chunk(&m, 0, 1, MIB, HALF);
     model_add_chunk(&m, 0, 2, MIB, MIB);
-    assert_units(assert_paths(&m, "KSKD" "PP"), (const uint32_t[]){2, 3, 1, 0, 2, 1});
+    assert_units(assert_paths(&m, "KSKD"
+                                  "PP"),
+                 (const uint32_t[]){2, 3, 1, 0, 2, 1});
 }
 
 static void test_forward_out(void **state)
@@ -274,7 +291,9 @@ static void test_forward_out(void **state)
     model_init(&m, 1e9, 1e9);
     m.options.order = MZ_ORDER_FORWARD;
     model_add_layers(&m, 2, MIB, 1, MIB, HALF);
-    assert_units(assert_paths(&m, "KDKD" "PP"), (const uint32_t[]){1, 0, 3, 2, 1, 3});
+    assert_units(assert_paths(&m, "KDKD"
+                                  "PP"),
+                 (const uint32_t[]){1, 0, 3, 2, 1, 3});
 }
 
 /* Every unit once, in an order that depends on the seed and on nothing else. */
@@ -311,14 +330,16 @@ static void test_capacity_and_zero(void **state)
     model m;
     model_init(&m, 1e9, 1e9);
     model_add_layers(&m, 2, MIB, 2, MIB, HALF);
-    assert_paths(&m, "KSKDKD" "PPP");
+    assert_paths(&m, "KSKDKD"
+                     "PPP");
     uint64_t planned;
-    const size_t count = mz_policy_plan(&m.profile, m.units, m.count, &m.options, UINT64_MAX,
-                                        steps, 2, &planned);
+    const size_t count =
+        mz_policy_plan(&m.profile, m.units, m.count, &m.options, UINT64_MAX, steps, 2, &planned);
     assert_int_equal(count, 2);
     assert_int_equal(planned, HALF + MIB);
     model_apply(&m, steps, count);
-    assert_paths(&m, "KDKD" "PPP");
+    assert_paths(&m, "KDKD"
+                     "PPP");
     assert_int_equal(model_plan(&m, 0, steps, &planned), 0);
     assert_int_equal(planned, 0);
 }
@@ -330,9 +351,11 @@ static void test_bad_profile(void **state)
     model m;
     model_init(&m, 0.0, -1.0);
     model_add_layers(&m, 2, MIB, 2, MIB, HALF);
-    assert_paths(&m, "KSKDKD" "PPP");
+    assert_paths(&m, "KSKDKD"
+                     "PPP");
     m.profile.read_bytes_per_s = 0.0 / (m.profile.read_bytes_per_s + 0.0);
-    assert_paths(&m, "KSKDKD" "PPP");
+    assert_paths(&m, "KSKDKD"
+                     "PPP");
     m.profile.decode_bytes_per_s = 1e-300; /* hangs nor overflows */
     uint64_t planned;
     assert_true(model_plan(&m, UINT64_MAX, steps, &planned) > 0);
