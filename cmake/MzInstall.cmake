@@ -6,6 +6,7 @@
 #   lib/libmzcache-llm.so        restore_generate over libllama
 #   lib/libggml-mzcache.so       the plug-in that an unmodified llama.cpp host loads
 #   bin/mzcache                  the command
+#   bin/mzcache-mkmodel          makes models to measure speed with
 #   lib/cmake/mzcache, lib/pkgconfig   for find_package(mzcache) and pkg-config
 #
 # All paths inside the CMake package and the .pc files are relative, so the tree may be moved and
@@ -43,6 +44,10 @@ if(TARGET mzcache-cli)
        "/${CMAKE_INSTALL_BINDIR}" "/${CMAKE_INSTALL_LIBDIR}")
   mz_default_rpath(mzcache-cli "$ORIGIN/${MZ_BIN_TO_LIB}")
   install(TARGETS mzcache-cli RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+endif()
+
+if(TARGET mzcache-mkmodel)
+  install(TARGETS mzcache-mkmodel RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
 endif()
 
 configure_package_config_file(
