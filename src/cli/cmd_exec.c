@@ -2,9 +2,14 @@
 /*
  * mzcache exec: start any program that uses llama.cpp, with mzCache in it.
  *
- * ggml loads the backend that GGML_BACKEND_PATH names, so one variable is all that an unmodified
- * host needs. The plug-in takes its own options from MZCACHE_*. This process becomes the host: its
- * signals, exit code and terminal are those of the host.
+ * ggml loads the backend that GGML_BACKEND_PATH names when it is told to load backends. llama-bench
+ * and libraries with backends of their own to load do that always; llama-server and its kin, once
+ * the CPU backend is linked in, only for an option that could name a device. Naming ours (--device
+ * MZ0) would be such an option, but then a host that can't load the plug-in ends with "invalid
+ * device". So exec sets one that names nothing: an override that matches no tensor.
+ *
+ * The plug-in takes its own options from MZCACHE_*. This process becomes the host: its signals, exit
+ * code and terminal are those of the host. Whatever the plug-in does, the host starts.
  */
 #include <errno.h>
 #include <getopt.h>
@@ -118,9 +123,9 @@ static bool set_plugin(const exec_options *options)
         return false;
     }
     setenv("GGML_BACKEND_PATH", absolute, 1);
-    /* llama-server and its kin load backends only when an option asks for devices: ask by theirs,
-     * unless the user named devices already. */
-    setenv("LLAMA_ARG_DEVICE", "MZ0", 0);
+    /* No tensor's name is empty, and every host has the buffer type "CPU". One that the user set
+     * makes the host load backends just as well. */
+    setenv("LLAMA_ARG_OVERRIDE_TENSOR", "^$=CPU", 0);
     return true;
 }
 

@@ -20,9 +20,14 @@ COMMANDS = ["run", "chat", "demo", "exec", "status", "evict", "prefetch", "docto
 needs_model = unittest.skipUnless(pathlib.Path(MODEL).exists(), "no model")
 
 
+# Settings of whoever runs the test must not become its own.
+OWN = ("MZCACHE_", "LLAMA_ARG_", "GGML_BACKEND_PATH")
+CLEAN = {name: value for name, value in os.environ.items() if not name.startswith(OWN)}
+
+
 def mzcache(*arguments, text=None, env=None):
     return subprocess.run([COMMAND, *arguments], input=text, text=True, capture_output=True,
-                          env={**os.environ, **(env or {})}, timeout=300, check=False)
+                          env={**CLEAN, **(env or {})}, timeout=300, check=False)
 
 
 class HelpTest(unittest.TestCase):
@@ -125,6 +130,13 @@ class ExecTest(unittest.TestCase):
             {name: variables[name] for name in variables if name.startswith("MZCACHE_")},
             {"MZCACHE_CODEC": "q8", "MZCACHE_STORE": "/tmp/s", "MZCACHE_RESTORE_THREADS": "3",
              "MZCACHE_LOG": "debug", "MZCACHE_GUARD": "1"})
+        # No device is named, so that a host without the plug-in starts too (tests/host).
+        self.assertNotIn("LLAMA_ARG_DEVICE", variables)
+
+    def test_the_users_own_override_stays(self):
+        result = mzcache("exec", "--", "sh", "-c", "echo $LLAMA_ARG_OVERRIDE_TENSOR",
+                         env={"LLAMA_ARG_OVERRIDE_TENSOR": "exps=CPU"})
+        self.assertEqual(result.stdout, "exps=CPU\n")
 
 
 class DoctorTest(unittest.TestCase):
