@@ -166,7 +166,9 @@ void mz_pool_report(mz_pool *pool, const mz_error *error)
     pthread_mutex_lock(&pool->restore.lock);
     snprintf(pool->last_error, sizeof pool->last_error, "%s", error->text);
     pthread_mutex_unlock(&pool->restore.lock);
-    mz_log(&pool->log, MZ_LOG_ERROR, "%s", error->text);
+    /* Less than asked for, and nothing failed: whoever asked is told, and nobody need act. */
+    mz_log(&pool->log, error->status == MZ_E_PARTIAL ? MZ_LOG_INFO : MZ_LOG_ERROR, "%s",
+           error->text);
 }
 
 static void count_unit(mz_tag_status *status, const mz_unit *unit)
