@@ -37,13 +37,14 @@ static const char help[] =
     "      --restore-threads N  threads that restore (chosen by the library)\n"
     "      --log LEVEL          error, warn (default), info, debug\n"
     "      --guard              a stray access to evicted memory faults, to find bugs\n"
-    "      --plugin FILE        libggml-mzcache.so (the one beside this command)\n"
+    "      --plugin FILE        libggml-mzcache.so (the one beside this "
+    "command)\n" MZ_CLI_SWITCHES_HELP
     "\nExit codes: the host's; 1 no plug-in, 2 wrong use, 127 no such host.\n";
 
 enum { OPTION_LOG = MZ_CLI_OWN, OPTION_GUARD };
 
 typedef struct exec_options {
-    const char *codec, *store, *threads, *log, *plugin;
+    const char *codec, *store, *threads, *log, *plugin, *order, *overlap, *paths;
     bool guard, wants_help;
 } exec_options;
 
@@ -68,6 +69,15 @@ static bool take_option(int option, const char *value, exec_options *options)
     case MZ_CLI_PLUGIN:
         options->plugin = value;
         return true;
+    case MZ_CLI_ORDER:
+        options->order = value;
+        return mz_cli_check_switch(COMMAND, option, value);
+    case MZ_CLI_OVERLAP:
+        options->overlap = value;
+        return mz_cli_check_switch(COMMAND, option, value);
+    case MZ_CLI_PATHS:
+        options->paths = value;
+        return mz_cli_check_switch(COMMAND, option, value);
     case OPTION_LOG:
         options->log = value;
         return mz_cli_take_choice(COMMAND, "--log", value, levels, &index);
@@ -90,6 +100,7 @@ static bool parse_options(int argc, char **argv, exec_options *options)
         {"log", required_argument, NULL, OPTION_LOG},
         {"guard", no_argument, NULL, OPTION_GUARD},
         {"plugin", required_argument, NULL, MZ_CLI_PLUGIN},
+        MZ_CLI_SWITCHES_LONG,
         {NULL, 0, NULL, 0}};
     memset(options, 0, sizeof *options);
     int option;
@@ -149,6 +160,9 @@ int mz_cli_exec(int argc, char **argv)
     set_if("MZCACHE_STORE", options.store);
     set_if("MZCACHE_RESTORE_THREADS", options.threads);
     set_if("MZCACHE_LOG", options.log);
+    set_if("MZCACHE_ORDER", options.order);
+    set_if("MZCACHE_OVERLAP", options.overlap);
+    set_if("MZCACHE_PATHS", options.paths);
     set_if("MZCACHE_GUARD", options.guard ? "1" : NULL);
     execvp(argv[optind], argv + optind);
     int reason = errno;

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "pool/pool.h"
 
 int mz_cli_wrong_use(const char *command, const char *format, ...)
 {
@@ -112,6 +113,20 @@ bool mz_cli_take_choice(const char *command, const char *what, const char *value
     return false;
 }
 
+bool mz_cli_check_switch(const char *command, int option, const char *value)
+{
+    const char *name = option == MZ_CLI_ORDER     ? "order"
+                       : option == MZ_CLI_OVERLAP ? "overlap"
+                                                  : "paths";
+    mz_pool_switches ignored = {0};
+    mz_error error = MZ_ERROR_INIT;
+    if (mz_pool_parse_switch(name, value, &ignored, &error) != MZ_OK) {
+        mz_cli_wrong_use(command, "--%s", error.text);
+        return false;
+    }
+    return true;
+}
+
 static bool take_number(const char *command, int option, const char *value, mz_llm_options *llm)
 {
     long number = 0;
@@ -152,6 +167,15 @@ static bool take_text(const char *command, int option, const char *value, mz_llm
     case MZ_CLI_CODEC:
         llm->codec = value;
         return mz_cli_take_choice(command, "--codec", value, mz_cli_codecs, &index);
+    case MZ_CLI_ORDER:
+        llm->order = value;
+        return mz_cli_check_switch(command, option, value);
+    case MZ_CLI_OVERLAP:
+        llm->overlap = value;
+        return mz_cli_check_switch(command, option, value);
+    case MZ_CLI_PATHS:
+        llm->paths = value;
+        return mz_cli_check_switch(command, option, value);
     case MZ_CLI_KV_TYPE:
         llm->kv_type = value;
         return mz_cli_take_choice(command, "--kv-type", value, types, &index);
@@ -189,6 +213,9 @@ bool mz_cli_take_model_option(const char *command, int option, const char *value
     case MZ_CLI_STORE:
     case MZ_CLI_PLUGIN:
     case MZ_CLI_CODEC:
+    case MZ_CLI_ORDER:
+    case MZ_CLI_OVERLAP:
+    case MZ_CLI_PATHS:
     case MZ_CLI_KV_TYPE:
     case MZ_CLI_FLASH_ATTN:
         return take_text(command, option, value, &model->llm);

@@ -27,9 +27,28 @@ enum mz_cli_option {
     MZ_CLI_KV_TYPE,
     MZ_CLI_FLASH_ATTN,
     MZ_CLI_PLUGIN,
+    MZ_CLI_ORDER,
+    MZ_CLI_OVERLAP,
+    MZ_CLI_PATHS,
     MZ_CLI_JSON,
     MZ_CLI_OWN
 };
+
+/* Options that take a part of the pipeline away, to compare. */
+#define MZ_CLI_SWITCHES_LONG                                                                       \
+    {"order", required_argument, NULL, MZ_CLI_ORDER},                                              \
+        {"overlap", required_argument, NULL, MZ_CLI_OVERLAP},                                      \
+    {                                                                                              \
+        "paths", required_argument, NULL, MZ_CLI_PATHS                                             \
+    }
+
+#define MZ_CLI_SWITCHES_HELP                                                                       \
+    "To compare:\n"                                                                                \
+    "      --order ORDER        which layers leave first: backward-out (default), forward-out,\n"  \
+    "                           random-out[:SEED]\n"                                               \
+    "      --overlap WHAT       of allocation, reload and prefill: all (default), alloc-reload,\n" \
+    "                           reload-prefill, none\n"                                            \
+    "      --paths HOW          reading and decoding: parallel (default), sequential\n"
 
 #define MZ_CLI_MODEL_SHORT "hm:c:"
 #define MZ_CLI_MODEL_LONG                                                                          \
@@ -43,7 +62,7 @@ enum mz_cli_option {
         {"no-mmap", no_argument, NULL, MZ_CLI_NO_MMAP},                                            \
         {"kv-type", required_argument, NULL, MZ_CLI_KV_TYPE},                                      \
         {"flash-attn", required_argument, NULL, MZ_CLI_FLASH_ATTN},                                \
-        {"plugin", required_argument, NULL, MZ_CLI_PLUGIN},                                        \
+        {"plugin", required_argument, NULL, MZ_CLI_PLUGIN}, MZ_CLI_SWITCHES_LONG,                  \
     {                                                                                              \
         "json", no_argument, NULL, MZ_CLI_JSON                                                     \
     }
@@ -63,7 +82,7 @@ enum mz_cli_option {
     "      --no-mmap            read the weights instead of mapping them\n"                        \
     "      --stock              the bare engine, without mzCache, to compare with\n"               \
     "      --plugin FILE        libggml-mzcache.so (the one beside the library)\n"                 \
-    "      --json               JSON lines instead of text\n"
+    "      --json               JSON lines instead of text\n" MZ_CLI_SWITCHES_HELP
 
 typedef struct mz_cli_model {
     mz_llm_options llm; /* texts point into argv */
@@ -79,6 +98,9 @@ bool mz_cli_take_model_option(const char *command, int option, const char *value
 
 /* What --codec may say; NULL-terminated. lz4 and zstd are codecs to compare with, not to use. */
 extern const char *const mz_cli_codecs[];
+
+/* Check the word of one of the switches; false, having said so on stderr, for a wrong one. */
+bool mz_cli_check_switch(const char *command, int option, const char *value);
 
 /* Which of the NULL-terminated choices a value is; false, having said so on stderr, for another. */
 bool mz_cli_take_choice(const char *command, const char *what, const char *value,

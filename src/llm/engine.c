@@ -89,11 +89,15 @@ void mz_engine_find_plugin(const char *path, char *found, size_t capacity)
 
 static void hand_over_options(const mz_llm_options *options)
 {
-    if (options->codec != NULL) {
-        setenv("MZCACHE_CODEC", options->codec, 1);
-    }
-    if (options->store_dir != NULL) {
-        setenv("MZCACHE_STORE", options->store_dir, 1);
+    const char *const texts[][2] = {
+        {"MZCACHE_CODEC", options->codec}, {"MZCACHE_STORE", options->store_dir},
+        {"MZCACHE_ORDER", options->order}, {"MZCACHE_OVERLAP", options->overlap},
+        {"MZCACHE_PATHS", options->paths},
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        if (texts[i][1] != NULL) {
+            setenv(texts[i][0], texts[i][1], 1);
+        }
     }
     if (options->restore_threads > 0) {
         char number[16];

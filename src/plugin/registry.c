@@ -104,6 +104,23 @@ static bool wants_profile(const char *text)
     return text != NULL && strcmp(text, "auto") == 0;
 }
 
+/* Switches for comparisons; a wrong word is said and changes nothing. */
+static mz_pool_switches switches_from_env(const mz_log_sink *log)
+{
+    static const char *const known[][2] = {
+        {"order", "MZCACHE_ORDER"}, {"overlap", "MZCACHE_OVERLAP"}, {"paths", "MZCACHE_PATHS"}};
+    mz_pool_switches switches = {0};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        const char *text = getenv(known[i][1]);
+        mz_error error = MZ_ERROR_INIT;
+        if (text != NULL && *text != '\0' &&
+            mz_pool_parse_switch(known[i][0], text, &switches, &error) != MZ_OK) {
+            mz_log(log, MZ_LOG_WARN, "%s is ignored: %s", known[i][1], error.text);
+        }
+    }
+    return switches;
+}
+
 static mz_status create_pool(mz_plugin *plugin, mz_error *error)
 {
     const char *guard = getenv("MZCACHE_GUARD");
@@ -113,6 +130,7 @@ static mz_status create_pool(mz_plugin *plugin, mz_error *error)
         .store_dir = getenv("MZCACHE_STORE"),
         .restore_threads = threads_from_env(&plugin->log),
         .auto_profile = wants_profile(getenv("MZCACHE_PROFILE")),
+        .switches = switches_from_env(&plugin->log),
         .guard = guard != NULL && strcmp(guard, "1") == 0,
         .log = plugin->log,
     };

@@ -132,8 +132,8 @@ static size_t make_plan(mz_pool *pool, const evict_call *call)
         };
     }
     mz_policy_options options = {.tags = call->tags,
-                                 .order = MZ_ORDER_BACKWARD,
-                                 .seed = 0,
+                                 .order = pool->order,
+                                 .seed = pool->order_seed,
                                  .stack_allowed = pool->codec != NULL,
                                  .store_allowed = !call->store_refused};
     uint64_t planned;

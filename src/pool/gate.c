@@ -88,6 +88,13 @@ void mz_pool_request(mz_pool *pool, const mz_range *ranges, size_t count)
         }
     }
     mz_restore_request(&pool->restore, pool->scratch, found);
+    if (!mz_overlap_prefills(pool->restore.overlap)) {
+        uint64_t start_ns = mz_now_ns();
+        while (mz_restore_busy(&pool->restore)) {
+            pthread_cond_wait(&pool->restore.change, &pool->restore.lock);
+        }
+        pool->restore.counters.stall_ns += mz_now_ns() - start_ns;
+    }
     pthread_mutex_unlock(&pool->restore.lock);
 }
 
@@ -134,7 +141,7 @@ static mz_status unit_wait(mz_pool *pool, mz_unit *unit, mz_error *error)
                 "compute it again",
                 mz_unit_name(unit, name, sizeof name));
         }
-        if (!unit->queued && unit->state != MZ_UNIT_RESTORING) {
+        if (unit->queue == MZ_QUEUE_NONE && unit->state != MZ_UNIT_RESTORING) {
             mz_restore_request(&pool->restore, &unit, 1);
         }
         pthread_cond_wait(&pool->restore.change, &pool->restore.lock);

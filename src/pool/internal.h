@@ -30,6 +30,8 @@ struct mz_pool {
     const mz_os *os;
     mz_log_sink log;
     bool guard;
+    mz_order order; /* of eviction; guarded by the lock */
+    uint64_t order_seed;
     const mz_codec *codec; /* of KV in the stack; NULL: raw, KV goes to the store as it is */
     mz_stack *stack;
     mz_store *store;

@@ -9,6 +9,7 @@
 #include "base/cache_directory.h"
 #include "base/clock.h"
 #include "os/memory.h"
+#include "os/process.h"
 #include "pool/internal.h"
 
 /*
@@ -17,6 +18,7 @@
  */
 #define RESTORE_THREADS_DEFAULT 8
 #define RESTORE_THREADS_LEAST 4
+#define DECODE_THREADS_MOST 16u
 
 /* Without any place the store is "": every write to it is refused with a sentence. */
 static mz_status store_directory_default(char *directory, size_t capacity, mz_error *error)
@@ -80,8 +82,8 @@ static mz_status store_make(mz_pool *pool, const char *directory, mz_error *erro
     return mz_store_create(pool->os, chosen, &pool->store, error);
 }
 
-/* How many threads restore: what the caller wants, else what saturates the storage. */
-static uint32_t restore_threads(uint32_t profiled_depth, int wanted)
+/* How many threads read: what the caller wants, else what saturates the storage. */
+static uint32_t reading_threads(uint32_t profiled_depth, int wanted)
 {
     uint32_t threads = RESTORE_THREADS_DEFAULT;
     if (wanted > 0) {
@@ -90,6 +92,13 @@ static uint32_t restore_threads(uint32_t profiled_depth, int wanted)
         threads = profiled_depth < RESTORE_THREADS_LEAST ? RESTORE_THREADS_LEAST : profiled_depth;
     }
     return threads < MZ_RESTORE_THREADS_MAX ? threads : MZ_RESTORE_THREADS_MAX;
+}
+
+/* How many threads decode: that is computing, so one for each core. */
+static uint32_t decoding_threads(void)
+{
+    uint32_t cores = (uint32_t)mz_machine_cores();
+    return cores < DECODE_THREADS_MOST ? cores : DECODE_THREADS_MOST;
 }
 
 mz_status mz_pool_create(const mz_pool_options *options, mz_pool **pool, mz_error *error)
@@ -114,13 +123,17 @@ mz_status mz_pool_create(const mz_pool_options *options, mz_pool **pool, mz_erro
         status = mz_memory_reserve(made->os, MZ_BOUNCE_BYTES, MZ_PAGE_BYTES, &made->bounce, error);
     }
     if (status == MZ_OK) {
-        uint32_t threads = restore_threads(mz_pool_profile_load(made), options->restore_threads);
+        uint32_t readers = reading_threads(mz_pool_profile_load(made), options->restore_threads);
+        made->order = options->switches.order;
+        made->order_seed = options->switches.order_seed;
+        made->restore.overlap = options->switches.overlap;
+        made->restore.paths = options->switches.paths;
         made->restore.os = made->os;
         made->restore.log = made->log;
         made->restore.guard = made->guard;
         made->restore.stack = made->stack;
         made->restore.store = made->store;
-        status = mz_restore_start(&made->restore, threads, error);
+        status = mz_restore_start(&made->restore, readers, decoding_threads(), error);
     }
     if (status != MZ_OK) {
         if (made->bounce != NULL) {

@@ -19,7 +19,28 @@
 #include "codec/codec.h"
 #include "mzcache/mzcache.h"
 #include "os/direct_io.h"
+#include "restore/restore.h"
+#include "swap/policy.h"
 #include "swap/unit.h"
+
+/*
+ * What of the pipeline is taken away to measure what it is worth. All zero: nothing, which is right
+ * for all other purposes. order: which units mz_evict takes first; the other two are about restores.
+ */
+typedef struct mz_pool_switches {
+    mz_order order;
+    uint64_t order_seed; /* of MZ_ORDER_RANDOM */
+    mz_overlap overlap;
+    mz_paths paths;
+} mz_pool_switches;
+
+/*
+ * Set one of the switches from words, in a struct only: "order" (backward-out, forward-out,
+ * random-out[:SEED]), "overlap" (all, none, alloc-reload, reload-prefill) or "paths" (parallel,
+ * sequential). MZ_E_INVALID with a sentence that lists them; *switches is then as before.
+ */
+MZ_API mz_status mz_pool_parse_switch(const char *name, const char *text,
+                                      mz_pool_switches *switches, mz_error *error);
 
 /* All fields may be zero: the default is taken then. */
 typedef struct mz_pool_options {
@@ -29,14 +50,18 @@ typedef struct mz_pool_options {
     int restore_threads;   /* 0: as many as the profile found to saturate the storage, else 8 */
     bool auto_profile;     /* measure this machine in the background at the first eviction if
                                `mzcache profile` was never run here */
-    bool guard;            /* forbid access to evicted ranges: a stray access faults (for tests) */
-    mz_log_sink log;       /* where lines go */
+    mz_pool_switches switches;
+    bool guard;      /* forbid access to evicted ranges: a stray access faults (for tests) */
+    mz_log_sink log; /* where lines go */
 } mz_pool_options;
 
 MZ_API mz_status mz_pool_create(const mz_pool_options *options, mz_pool **pool, mz_error *error);
 
 /* Stops the restore threads and frees everything; the arenas stay with their owner. */
 MZ_API void mz_pool_destroy(mz_pool *pool);
+
+/* Change the switches of a pool at work; what is being restored goes on by the new ones. */
+MZ_API void mz_pool_set_switches(mz_pool *pool, const mz_pool_switches *switches);
 
 /* Open a model file; *source is its number. The pool keeps it open until it is destroyed. */
 MZ_API mz_status mz_pool_add_source(mz_pool *pool, const char *path, int32_t *source,
@@ -61,8 +86,11 @@ typedef struct mz_range {
     uint64_t bytes;
 } mz_range;
 
-/* Start restoring the units of these ranges, first range first, ahead of anything asked for
- * before. */
+/*
+ * Start restoring the units of these ranges, first range first, ahead of anything asked for before.
+ * Returns at once, unless a switch says that prefill does not overlap: then when no restore is
+ * under way any more. Inside a step.
+ */
 MZ_API void mz_pool_request(mz_pool *pool, const mz_range *ranges, size_t count);
 
 /* Whether all units of a range are resident. Inside a step. */

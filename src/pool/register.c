@@ -90,8 +90,7 @@ static mz_status make_room(mz_pool *pool, uint32_t spans, mz_error *error)
     if (!good) {
         return mz_error_set(error, MZ_E_NOMEM, 0, "no memory to register a unit");
     }
-    mz_status status = mz_restore_reserve(&pool->restore, pool->unit_count + 1, error);
-    return status != MZ_OK ? status : mz_store_reserve(pool->store, pool->unit_count + 1, error);
+    return mz_store_reserve(pool->store, pool->unit_count + 1, error);
 }
 
 mz_status mz_pool_add_unit(mz_pool *pool, const mz_unit_desc *desc, mz_error *error)

@@ -125,22 +125,37 @@ static mz_status slice_decode(mz_restore *restore, mz_unit *unit, slice_place at
     return MZ_OK;
 }
 
-mz_status mz_slice_run(mz_restore *restore, mz_file *source, mz_unit *unit, uint32_t slice,
-                       void *bounce, mz_slice_result *result, mz_error *error)
+/* Commit the pages of a slice. What is sparse gets pages only where something is decoded to. */
+static mz_status slice_commit(mz_restore *restore, mz_unit *unit, slice_place at, mz_error *error)
 {
-    slice_place at = slice_find(unit, slice);
     mz_unit_span *span = &unit->spans[at.span];
     uint8_t *target = span->place.address + at.offset;
     mz_status status = MZ_OK;
     if (restore->guard) {
         status = mz_memory_guard(restore->os, target, at.bytes, false, error);
     }
-    bool direct = span_is_sliced(unit, at.span);
-    bool sparse = !direct && span->place.elem == MZ_ELEM_OPAQUE;
+    bool sparse = !span_is_sliced(unit, at.span) && span->place.elem == MZ_ELEM_OPAQUE;
     if (status == MZ_OK && !sparse) {
         status = mz_memory_populate(restore->os, target, at.bytes, error);
     }
-    if (status != MZ_OK || !direct) {
+    return status;
+}
+
+mz_status mz_slice_allocate(mz_restore *restore, mz_unit *unit, uint32_t slice, mz_error *error)
+{
+    return slice_commit(restore, unit, slice_find(unit, slice), error);
+}
+
+mz_status mz_slice_run(mz_restore *restore, mz_file *source, mz_unit *unit, uint32_t slice,
+                       void *bounce, mz_slice_result *result, mz_error *error)
+{
+    slice_place at = slice_find(unit, slice);
+    mz_unit_span *span = &unit->spans[at.span];
+    mz_status status = MZ_OK;
+    if (!unit->allocated) {
+        status = slice_commit(restore, unit, at, error);
+    }
+    if (status != MZ_OK || !span_is_sliced(unit, at.span)) {
         return status != MZ_OK ? status : slice_decode(restore, unit, at, bounce, result, error);
     }
     mz_file *file = unit->has_source ? source : mz_store_file(restore->store);

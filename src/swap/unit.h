@@ -69,7 +69,17 @@ typedef struct mz_unit_span {
     uint64_t *slice_hash;      /* [slices of place.bytes] XXH3 of each slice of a direct copy */
 } mz_unit_span;
 
-typedef struct mz_unit {
+/* Where a unit waits for restore threads; see restore/restore.h. */
+typedef enum mz_unit_queue {
+    MZ_QUEUE_NONE = 0,
+    MZ_QUEUE_ALLOCATE, /* its pages are committed first, on their own */
+    MZ_QUEUE_READ,     /* storage path */
+    MZ_QUEUE_DECODE,   /* decode path */
+    MZ_UNIT_QUEUES,
+} mz_unit_queue;
+
+typedef struct mz_unit mz_unit;
+struct mz_unit {
     mz_tag tag;
     uint32_t layer, chunk;
     uint32_t span_count;
@@ -81,16 +91,19 @@ typedef struct mz_unit {
     uint64_t mark;      /* of the last request that listed the unit: lists it once */
     bool refused;       /* could not be evicted by the mz_evict under way: leave it out */
     /* Restore bookkeeping. */
-    bool queued;          /* waits in the restore queue */
-    uint32_t next_slice;  /* next one to hand out */
-    uint32_t slices;      /* of this restore */
-    uint32_t slices_left; /* not finished yet */
-    uint32_t failures;    /* restores that failed so far; lets a waiter notice */
-    mz_error attempt;     /* of the restore under way */
+    mz_unit_queue queue;      /* that it waits in */
+    mz_unit *earlier, *later; /* neighbours there, by deadline */
+    uint64_t asked;           /* number of the last request that placed it */
+    bool allocated;           /* pages were committed in a stage of their own */
+    uint32_t next_slice;      /* next one to hand out */
+    uint32_t slices;          /* of this restore */
+    uint32_t slices_left;     /* not finished yet */
+    uint32_t failures;        /* restores that failed so far; lets a waiter notice */
+    mz_error attempt;         /* of the restore under way */
     mz_error error;       /* of the last restore that failed; stays while the next one is tried, so
                              that whoever waited for the failed one can still read it */
     mz_unit_span spans[]; /* [span_count] */
-} mz_unit;
+};
 
 /* Make a unit from its description; all spans must be page aligned. MZ_E_INVALID, MZ_E_NOMEM. */
 mz_status mz_unit_create(const mz_unit_desc *desc, mz_unit **unit, mz_error *error);

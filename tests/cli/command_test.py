@@ -79,6 +79,9 @@ class WrongUseTest(unittest.TestCase):
         self.check("--kv-type", *run, "--kv-type", "f17")
         self.check("--flash-attn", *run, "--flash-attn", "perhaps")
         self.check("--log", "exec", "--log", "loud", "--", "true")
+        self.check("random-out", *run, "--order", "sideways")
+        self.check("--overlap", *run, "--overlap", "some")
+        self.check("--paths", "exec", "--paths", "crooked", "--", "true")
 
     def test_missing_and_contradicting(self):
         self.check("-m", "run", "-p", "x")
@@ -120,7 +123,8 @@ class ExecTest(unittest.TestCase):
 
     def test_variables_and_exit_code_of_the_host(self):
         result = mzcache("exec", "--codec", "q8", "--store", "/tmp/s", "--restore-threads", "3",
-                         "--log", "debug", "--guard", "--", "sh", "-c", "env; exit 7")
+                         "--log", "debug", "--guard", "--order", "random-out:3",
+                         "--overlap", "none", "--paths", "sequential", "--", "sh", "-c", "env; exit 7")
         self.assertEqual(result.returncode, 7)
         variables = dict(line.split("=", 1) for line in result.stdout.splitlines() if "=" in line)
         plugin = variables["GGML_BACKEND_PATH"]
@@ -129,7 +133,8 @@ class ExecTest(unittest.TestCase):
         self.assertEqual(
             {name: variables[name] for name in variables if name.startswith("MZCACHE_")},
             {"MZCACHE_CODEC": "q8", "MZCACHE_STORE": "/tmp/s", "MZCACHE_RESTORE_THREADS": "3",
-             "MZCACHE_LOG": "debug", "MZCACHE_GUARD": "1"})
+             "MZCACHE_LOG": "debug", "MZCACHE_GUARD": "1", "MZCACHE_ORDER": "random-out:3",
+             "MZCACHE_OVERLAP": "none", "MZCACHE_PATHS": "sequential"})
         # No device is named, so that a host without the plug-in starts too (tests/host).
         self.assertNotIn("LLAMA_ARG_DEVICE", variables)
 
