@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/utsname.h>
@@ -15,6 +14,7 @@
 
 #include "base/cache_directory.h"
 #include "os/direct_io.h"
+#include "os/directory.h"
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14; older headers lack the name */
@@ -66,19 +66,6 @@ bool mz_probe_io_uring(void)
 #endif
 }
 
-/* mkdir -p; an error shows when the folder is used. */
-static void make_directories(const char *directory)
-{
-    char path[512];
-    snprintf(path, sizeof path, "%s", directory);
-    for (char *slash = strchr(path + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
-        *slash = '\0';
-        mkdir(path, 0700);
-        *slash = '/';
-    }
-    mkdir(path, 0700);
-}
-
 static mz_status try_page(mz_file *file, mz_error *error)
 {
     void *page = NULL;
@@ -97,7 +84,7 @@ static mz_status try_page(mz_file *file, mz_error *error)
 void mz_probe_store_dir(const char *directory, mz_probe_store *result)
 {
     memset(result, 0, sizeof *result);
-    make_directories(directory);
+    mz_directory_make(directory);
     mz_error error = MZ_ERROR_INIT;
     mz_file file;
     mz_status status = mz_file_create_temporary(&file, mz_os_linux(), directory, &error);

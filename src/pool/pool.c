@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* Life of a pool, and what it tells about itself; see pool.h. */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/cache_directory.h"
 #include "base/clock.h"
+#include "os/directory.h"
 #include "os/memory.h"
 #include "os/process.h"
 #include "pool/internal.h"
@@ -30,23 +29,6 @@ static mz_status store_directory_default(char *directory, size_t capacity, mz_er
         return MZ_OK;
     }
     return status;
-}
-
-/* Make a directory and those above it; a failure shows when the store is first written. */
-static void directory_make(const char *directory)
-{
-    char path[4096];
-    size_t length = strlen(directory);
-    if (length == 0 || length >= sizeof path) {
-        return;
-    }
-    memcpy(path, directory, length + 1);
-    for (char *slash = strchr(path + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
-        *slash = '\0';
-        (void)mkdir(path, 0700);
-        *slash = '/';
-    }
-    (void)mkdir(path, 0700);
 }
 
 static mz_status codec_choose(mz_pool *pool, const char *name, mz_error *error)
@@ -78,7 +60,7 @@ static mz_status store_make(mz_pool *pool, const char *directory, mz_error *erro
             return status;
         }
     }
-    directory_make(chosen);
+    mz_directory_make(chosen);
     return mz_store_create(pool->os, chosen, &pool->store, error);
 }
 
