@@ -35,6 +35,11 @@ const mz_codec *mz_codec_by_id(uint16_t id)
     return NULL;
 }
 
+const mz_codec *mz_codec_at(size_t index)
+{
+    return index < CODECS ? codecs[index] : NULL;
+}
+
 size_t mz_codec_expected(const mz_codec *codec, const mz_codec_shape *shape)
 {
     return codec->expected != NULL ? codec->expected(shape) : codec->bound(shape);

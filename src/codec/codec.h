@@ -76,6 +76,9 @@ typedef struct mz_codec {
 const mz_codec *mz_codec_find(const char *name); /* NULL if there is none */
 const mz_codec *mz_codec_by_id(uint16_t id);     /* NULL if there is none */
 
+/* All codecs, in a fixed order; NULL behind the last one. */
+const mz_codec *mz_codec_at(size_t index);
+
 /* codec->expected, or its bound if it has no better idea. */
 size_t mz_codec_expected(const mz_codec *codec, const mz_codec_shape *shape);
 

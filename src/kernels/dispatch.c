@@ -5,7 +5,8 @@
  * One binary runs on every machine of its architecture, so the choice is made at run time: the
  * widest variant whose instructions both the processor and the operating system support
  * (__builtin_cpu_supports looks at CPUID and XGETBV). It is made once and never changes, so that
- * all threads use one table. The variants give equal bytes, so the choice shows in speed only.
+ * all threads use one table, but for one that measures another (mz_kernels_use). The variants give
+ * equal bytes, so the choice shows in speed only.
  */
 #include "kernels/kernels.h"
 
@@ -51,6 +52,9 @@ static const variant variants[] = {
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static const mz_kernels *chosen;
 
+/* Of each thread: what it measures instead, NULL for all others. */
+static _Thread_local const mz_kernels *measured;
+
 static void choose(void)
 {
     size_t first = 0;
@@ -68,8 +72,26 @@ static void choose(void)
 
 const mz_kernels *mz_kernels_get(void)
 {
+    if (measured != NULL) {
+        return measured;
+    }
     pthread_once(&once, choose);
     return chosen;
+}
+
+void mz_kernels_use(const mz_kernels *kernels)
+{
+    measured = kernels;
+}
+
+const mz_kernels *mz_kernels_at(size_t index)
+{
+    for (size_t i = 0; i < VARIANTS; i++) {
+        if (variants[i].usable() && index-- == 0) {
+            return variants[i].kernels;
+        }
+    }
+    return NULL;
 }
 
 const mz_kernels *mz_kernels_variant(const char *name)

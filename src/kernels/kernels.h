@@ -35,11 +35,21 @@ typedef struct mz_kernels {
 } mz_kernels;
 
 /*
- * The table for this processor, the same one in every call. The environment variable MZCACHE_CPU
+ * The table for this processor, the same one in every call (but see mz_kernels_use). The environment variable MZCACHE_CPU
  * (generic, avx2, avx512), read at the first call, lowers the choice; it never raises it, and any
  * other value is ignored.
  */
 const mz_kernels *mz_kernels_get(void);
+
+/* The tables that this processor can use, widest first; NULL behind the last one. */
+const mz_kernels *mz_kernels_at(size_t index);
+
+/*
+ * Let mz_kernels_get give this table to the calling thread, until NULL is set. To measure codecs,
+ * which ask mz_kernels_get, by every variant; nothing else has a reason to. The table must be one
+ * of mz_kernels_at.
+ */
+void mz_kernels_use(const mz_kernels *kernels);
 
 /* The table of that name; NULL if there is none or the processor lacks the instructions. */
 const mz_kernels *mz_kernels_variant(const char *name);

@@ -7,6 +7,7 @@
  */
 #include "fixture.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 
 #define MOST_GROUPS 200u
@@ -177,6 +178,36 @@ static void test_dispatch(void **unused)
     assert_ptr_equal(mz_kernels_get(), chosen); /* never changes */
 }
 
+/* Who measures a variant gets it, and only on its own thread; the codecs write the same bytes. */
+static void *get_kernels(void *argument)
+{
+    const mz_kernels **seen = argument;
+    *seen = mz_kernels_get();
+    return NULL;
+}
+
+static void test_measured_variants(void **unused)
+{
+    (void)unused;
+    const mz_kernels *chosen = mz_kernels_get();
+    size_t count = 0;
+    for (const mz_kernels *kernels; (kernels = mz_kernels_at(count)) != NULL; count++) {
+        assert_ptr_equal(mz_kernels_variant(kernels->name), kernels);
+        mz_kernels_use(kernels);
+        assert_ptr_equal(mz_kernels_get(), kernels);
+        pthread_t other;
+        const mz_kernels *seen = NULL;
+        assert_int_equal(pthread_create(&other, NULL, get_kernels, &seen), 0);
+        assert_int_equal(pthread_join(other, NULL), 0);
+        assert_ptr_equal(seen, chosen);
+        mz_kernels_use(NULL);
+        assert_ptr_equal(mz_kernels_get(), chosen);
+    }
+    assert_true(count >= 1);
+    assert_string_equal(mz_kernels_at(count - 1)->name, "generic");
+    assert_null(mz_kernels_at(count + 1));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -186,6 +217,7 @@ int main(void)
         cmocka_unit_test(test_is_zero),
         cmocka_unit_test(test_planes),
         cmocka_unit_test(test_dispatch),
+        cmocka_unit_test(test_measured_variants),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
