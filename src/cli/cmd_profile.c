@@ -125,7 +125,7 @@ static void print_table(const mz_profile_record *record, const char *path)
            gb(record->memcpy_bytes_per_s));
     for (uint32_t i = 0; i < record->codec_count; i++) {
         const mz_profile_codec *c = &record->codecs[i];
-        printf("  %-5s %-8s %2u thread%-3s   %8.2f  %8.2f\n", c->codec, c->variant, c->threads,
+        printf("  %-8s %-8s %2u thread%-1s  %8.2f  %8.2f\n", c->codec, c->variant, c->threads,
                c->threads == 1 ? "" : "s", gb(c->encode_bytes_per_s), gb(c->decode_bytes_per_s));
     }
     printf("\nkept in %s\n", path);

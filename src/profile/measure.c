@@ -4,15 +4,17 @@
  *
  * Reads: `depth` threads take the next request of the file until time is up, each with its own
  * buffer of committed pages. Every rate is work done over time passed between the moment all
- * threads are ready and the moment the last one stops. Codecs decode chunks of 256 tokens of
- * Qwen3-0.6B's size (512 KB) with random moderate values, source and target larger than the
- * last-level cache.
+ * threads are ready and the moment the last one stops. Codecs work as in an eviction, through their
+ * table, on chunks of mz_profile_shape; in full, source and target are larger than the last-level
+ * cache.
  */
 #include "profile/measure.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "codec/codec.h"
@@ -23,9 +25,7 @@
 
 #define MB (1u << 20)
 #define THREADS_MAX 64u
-#define CHUNK_ROWS 256u
-#define CHUNK_ROW_BYTES 2048u
-#define CHUNK_BYTES (CHUNK_ROWS * CHUNK_ROW_BYTES)
+#define CHUNK_BYTES (MZ_PROFILE_ROWS * MZ_PROFILE_ROW_BYTES)
 #define CODEC_CHUNKS 128u /* 64 MB of source: beyond the caches of the processors seen */
 /* A quick measurement may run while memory is short: it takes less than 50 MB. */
 #define CODEC_CHUNKS_QUICK 32u
@@ -35,7 +35,8 @@
 /* One timed piece of work, done by several threads at once. */
 typedef struct team team;
 struct team {
-    bool (*work)(team *t, uint32_t thread, uint64_t *bytes); /* one item; false: no more */
+    /* One item, the thread's turn-th; false: no more. */
+    bool (*work)(team *t, uint32_t thread, uint64_t turn, uint64_t *bytes);
     void *subject;
     uint64_t limit_ns; /* stop after this long */
     pthread_mutex_t lock;
@@ -64,7 +65,8 @@ static void *member_main(void *argument)
     pthread_mutex_unlock(&t->lock);
     uint64_t start = mz_now_ns();
     uint64_t bytes = 0;
-    while (mz_now_ns() - start < t->limit_ns && t->work(t, self->index, &bytes)) {
+    for (uint64_t turn = 0;
+         mz_now_ns() - start < t->limit_ns && t->work(t, self->index, turn, &bytes); turn++) {
         atomic_fetch_add(&t->bytes, bytes);
     }
     return NULL;
@@ -117,8 +119,9 @@ typedef struct storage {
     bool write;
 } storage;
 
-static bool storage_work(team *t, uint32_t thread, uint64_t *bytes)
+static bool storage_work(team *t, uint32_t thread, uint64_t turn, uint64_t *bytes)
 {
+    (void)turn;
     storage *s = t->subject;
     uint64_t requests = s->file_bytes / s->request_bytes;
     uint64_t number = atomic_fetch_add(&t->next, 1);
@@ -225,8 +228,9 @@ typedef struct pages {
     uint64_t bytes;
 } pages;
 
-static bool pages_work(team *t, uint32_t thread, uint64_t *bytes)
+static bool pages_work(team *t, uint32_t thread, uint64_t turn, uint64_t *bytes)
 {
+    (void)turn;
     pages *p = t->subject;
     (void)thread;
     uint64_t number = atomic_fetch_add(&t->next, 1);
@@ -291,32 +295,42 @@ static mz_status measure_pages(const mz_os *os, const mz_profile_options *option
 
 typedef enum coding_job { CODING_ENCODE, CODING_DECODE, CODING_COPY } coding_job;
 
+/* Chunk i lies at plain + i * CHUNK_BYTES, and encoded at encoded + i * slot_bytes. */
 typedef struct coding {
+    const mz_codec *codec;
     const mz_kernels *kernels;
-    uint16_t *plain; /* [CODEC_CHUNKS][CHUNK_BYTES / 2] f16 */
-    uint8_t *codes;  /* [CODEC_CHUNKS][groups] */
-    int8_t *q;       /* [CODEC_CHUNKS][CHUNK_BYTES / 2] */
+    uint8_t *plain;
+    uint8_t *encoded;
+    uint64_t slot_bytes; /* what the largest codec may write for a chunk */
     uint64_t chunks;
+    uint64_t share; /* chunks of each thread: none is touched by two */
     coding_job what;
+    size_t written[CODEC_CHUNKS]; /* bytes of each encoded chunk */
 } coding;
 
-static bool coding_work(team *t, uint32_t thread, uint64_t *bytes)
+static bool coding_work(team *t, uint32_t thread, uint64_t turn, uint64_t *bytes)
 {
     coding *c = t->subject;
-    (void)thread;
-    const size_t elements = CHUNK_BYTES / 2;
-    const size_t groups = elements / 32;
-    uint64_t at = atomic_fetch_add(&t->next, 1) % c->chunks;
-    uint16_t *plain = c->plain + at * elements;
-    if (c->what == CODING_ENCODE) {
-        if (!c->kernels->q8_encode(plain, groups, c->codes + at * groups, c->q + at * elements)) {
-            atomic_store(&t->failed, true);
-            return false;
-        }
-    } else if (c->what == CODING_DECODE) {
-        c->kernels->q8_decode(c->codes + at * groups, c->q + at * elements, groups, plain);
-    } else {
-        memcpy(plain, c->plain + (at + c->chunks / 2) % c->chunks * elements, CHUNK_BYTES);
+    const uint64_t at = thread * c->share + turn % c->share;
+    uint8_t *plain = c->plain + at * CHUNK_BYTES;
+    uint8_t *encoded = c->encoded + at * c->slot_bytes;
+    mz_status status = MZ_OK;
+    mz_kernels_use(c->kernels); /* ends with the thread */
+    switch (c->what) {
+    case CODING_ENCODE:
+        status = c->codec->encode(&mz_profile_shape, plain, encoded, &c->written[at]);
+        break;
+    case CODING_DECODE:
+        status = c->codec->decode(&mz_profile_shape, encoded, c->written[at], plain);
+        break;
+    case CODING_COPY:
+    default:
+        memcpy(encoded, plain, CHUNK_BYTES);
+        break;
+    }
+    if (status != MZ_OK) {
+        atomic_store(&t->failed, true);
+        return false;
     }
     *bytes = CHUNK_BYTES;
     return true;
@@ -326,45 +340,104 @@ static mz_status coding_measure(coding *c, coding_job what, uint32_t threads, ui
                                 double *rate, mz_error *error)
 {
     c->what = what;
+    c->share = c->chunks / threads;
     team t = {.work = coding_work, .subject = c, .limit_ns = limit_ns};
     return team_run(&t, threads, rate, error);
 }
 
-static void fill_halves(uint16_t *plain, size_t count)
+/*
+ * Random values between 2^-5 and 2: a sign, 10 bits of fraction and one of six exponents, 5.6 bits
+ * of information in the upper byte, so an exact codec saves about what it saves on real KV.
+ */
+static void fill_halves(void *plain, size_t count)
 {
     uint64_t seed = 7;
+    uint16_t *halves = plain;
     for (size_t i = 0; i < count; i++) {
         seed = seed * 6364136223846793005u + 1442695040888963407u;
-        plain[i] = (uint16_t)(((seed >> 33) & 0x83ffu) | ((10u + (seed >> 50) % 6u) << 10));
+        halves[i] = (uint16_t)(((seed >> 33) & 0x83ffu) | ((10u + (seed >> 50) % 6u) << 10));
     }
 }
 
-static mz_status measure_variants(coding *c, const mz_profile_options *options,
-                                  mz_profile_record *record, mz_error *error)
+/* One codec by one variant on so many threads, as one more row of the record. */
+static mz_status measure_row(coding *c, uint32_t threads, uint64_t limit_ns,
+                             mz_profile_record *record, mz_error *error)
 {
-    static const char *const variants[] = {"generic", "avx2", "avx512", "neon"};
-    uint64_t limit_ns = options->quick ? 50000000u : 300000000u;
+    if (record->codec_count == MZ_PROFILE_CODECS) {
+        return mz_error_set(error, MZ_E_UNSUPPORTED, 0, "a profile holds %u codec rates, no more",
+                            MZ_PROFILE_CODECS);
+    }
+    mz_profile_codec *row = &record->codecs[record->codec_count++];
+    row->threads = threads;
+    snprintf(row->codec, sizeof row->codec, "%s", c->codec->name);
+    snprintf(row->variant, sizeof row->variant, "%s", c->kernels->name);
     mz_status status =
-        coding_measure(c, CODING_COPY, 1, limit_ns, &record->memcpy_bytes_per_s, error);
+        coding_measure(c, CODING_ENCODE, threads, limit_ns, &row->encode_bytes_per_s, error);
+    if (status == MZ_OK) {
+        status =
+            coding_measure(c, CODING_DECODE, threads, limit_ns, &row->decode_bytes_per_s, error);
+    }
+    return status;
+}
+
+/* Fill the chunks anew and encode all of them, so that whatever is decoded was encoded before. */
+static mz_status prepare_codec(coding *c, mz_error *error)
+{
     fill_halves(c->plain, c->chunks * CHUNK_BYTES / 2);
-    for (size_t i = 0; i < 4 && status == MZ_OK; i++) {
-        c->kernels = mz_kernels_variant(variants[i]);
-        bool chosen = c->kernels == mz_kernels_get();
-        if (c->kernels == NULL || (options->quick && !chosen)) {
+    mz_status status = MZ_OK;
+    for (uint64_t i = 0; i < c->chunks && status == MZ_OK; i++) {
+        status = c->codec->encode(&mz_profile_shape, c->plain + i * CHUNK_BYTES,
+                                  c->encoded + i * c->slot_bytes, &c->written[i]);
+    }
+    return status == MZ_OK
+               ? MZ_OK
+               : mz_error_set(error, status, 0, "the codec %s refused to encode", c->codec->name);
+}
+
+static mz_status measure_codec(coding *c, const mz_profile_options *options,
+                               mz_profile_record *record, mz_error *error)
+{
+    const uint64_t limit_ns = options->quick ? 30000000u : 150000000u;
+    uint32_t all = record->cores < THREADS_MAX ? record->cores : THREADS_MAX;
+    all = all < c->chunks ? all : (uint32_t)c->chunks;
+    mz_status status = prepare_codec(c, error);
+    for (size_t i = 0; mz_kernels_at(i) != NULL && status == MZ_OK; i++) {
+        c->kernels = mz_kernels_at(i);
+        if (options->quick && c->kernels != mz_kernels_get()) {
             continue;
         }
-        for (uint32_t all = 0; all < 2 && status == MZ_OK; all++) {
-            say(options, "encoding and decoding", (double)(i * 2 + all) / 8);
-            mz_profile_codec *row = &record->codecs[record->codec_count++];
-            row->threads = all == 0 ? 1 : record->cores;
-            memcpy(row->codec, "q8", 3);
-            memcpy(row->variant, variants[i], strlen(variants[i]) + 1);
-            status = coding_measure(c, CODING_ENCODE, row->threads, limit_ns,
-                                    &row->encode_bytes_per_s, error);
-            if (status == MZ_OK) {
-                status = coding_measure(c, CODING_DECODE, row->threads, limit_ns,
-                                        &row->decode_bytes_per_s, error);
-            }
+        status = measure_row(c, 1, limit_ns, record, error);
+        if (status == MZ_OK && all > 1) {
+            status = measure_row(c, all, limit_ns, record, error);
+        }
+    }
+    return status;
+}
+
+static uint64_t largest_bound(void)
+{
+    uint64_t largest = CHUNK_BYTES;
+    for (size_t i = 0; mz_codec_at(i) != NULL; i++) {
+        if (mz_profile_wants(mz_codec_at(i))) {
+            uint64_t bound = mz_codec_at(i)->bound(&mz_profile_shape);
+            largest = bound > largest ? bound : largest;
+        }
+    }
+    return mz_page_ceil(largest);
+}
+
+static mz_status measure_all_codecs(coding *c, const mz_profile_options *options,
+                                    mz_profile_record *record, mz_error *error)
+{
+    c->kernels = mz_kernels_get();
+    fill_halves(c->plain, c->chunks * CHUNK_BYTES / 2);
+    mz_status status =
+        coding_measure(c, CODING_COPY, 1, 50000000u, &record->memcpy_bytes_per_s, error);
+    for (size_t i = 0; mz_codec_at(i) != NULL && status == MZ_OK; i++) {
+        c->codec = mz_codec_at(i);
+        if (mz_profile_wants(c->codec)) {
+            say(options, "encoding and decoding", (double)i / 8);
+            status = measure_codec(c, options, record, error);
         }
     }
     return status;
@@ -374,8 +447,8 @@ static mz_status measure_codecs(const mz_os *os, const mz_profile_options *optio
                                 mz_profile_record *record, mz_error *error)
 {
     const uint64_t chunks = options->quick ? CODEC_CHUNKS_QUICK : CODEC_CHUNKS;
-    const uint64_t plain = chunks * CHUNK_BYTES;
-    const uint64_t total = plain + plain / 2 + mz_page_ceil(plain / 64);
+    const uint64_t slot_bytes = largest_bound();
+    const uint64_t total = chunks * (CHUNK_BYTES + slot_bytes);
     void *room;
     mz_status status = mz_memory_reserve(os, total, MZ_HUGE_BYTES, &room, error);
     if (status != MZ_OK) {
@@ -384,14 +457,11 @@ static mz_status measure_codecs(const mz_os *os, const mz_profile_options *optio
     mz_memory_want_huge(os, room, total);
     status = mz_memory_populate(os, room, total, error);
     if (status == MZ_OK) {
-        uint8_t *bytes = room;
-        coding c = {.kernels = NULL,
-                    .plain = room,
-                    .q = (int8_t *)bytes + plain,
-                    .codes = bytes + plain + plain / 2,
+        coding c = {.plain = room,
+                    .encoded = (uint8_t *)room + chunks * CHUNK_BYTES,
+                    .slot_bytes = slot_bytes,
                     .chunks = chunks};
-        fill_halves(c.plain, plain / 2);
-        status = measure_variants(&c, options, record, error);
+        status = measure_all_codecs(&c, options, record, error);
     }
     mz_memory_release(os, room, total);
     return status;
@@ -403,6 +473,7 @@ mz_status mz_profile_measure(const mz_os *os, const mz_profile_options *options,
     mz_profile_record made;
     memset(&made, 0, sizeof made);
     made.quick = options->quick;
+    made.measured_s = (uint64_t)time(NULL);
     mz_status status = mz_profile_identify(options->directory, &made, error);
     if (status == MZ_OK) {
         status = measure_storage(os, options, &made, error);

@@ -13,10 +13,19 @@
 #include <xxhash.h>
 
 #include "base/cache_directory.h"
+#include "kernels/kernels.h"
+#include "os/directory.h"
 #include "os/process.h"
 
-#define RECORD_VERSION 1
+#define RECORD_VERSION 2
 #define KNEE_SHARE 0.95
+
+const mz_codec_shape mz_profile_shape = {MZ_ELEM_F16, MZ_PROFILE_ROW_BYTES, MZ_PROFILE_ROWS};
+
+bool mz_profile_wants(const mz_codec *codec)
+{
+    return codec->takes(&mz_profile_shape);
+}
 
 mz_status mz_profile_identify(const char *directory, mz_profile_record *record, mz_error *error)
 {
@@ -96,14 +105,15 @@ static json_t *record_to_json(const mz_profile_record *record)
         json_pack("{s:f, s:f, s:f, s:f}", "small_bytes_per_s", p->small_bytes_per_s,
                   "huge_bytes_per_s", p->huge_bytes_per_s, "small_all_bytes_per_s",
                   p->small_all_bytes_per_s, "huge_all_bytes_per_s", p->huge_all_bytes_per_s);
-    return json_pack(
-        "{s:i, s:s, s:I, s:I, s:I, s:b, s:b, s:f, s:f, s:I, s:I, s:o, s:o, s:o}", "version",
-        RECORD_VERSION, "cpu", record->cpu, "cores", (json_int_t)record->cores, "device",
-        (json_int_t)record->device, "file_system", (json_int_t)record->file_system, "direct",
-        record->direct, "quick", record->quick, "write_bytes_per_s", record->write_bytes_per_s,
-        "memcpy_bytes_per_s", record->memcpy_bytes_per_s, "knee_request_bytes",
-        (json_int_t)record->knee_request_bytes, "knee_depth", (json_int_t)record->knee_depth,
-        "reads", reads, "codecs", codecs, "pages", pages);
+    return json_pack("{s:i, s:I, s:s, s:I, s:I, s:I, s:b, s:b, s:f, s:f, s:I, s:I, s:o, s:o, s:o}",
+                     "version", RECORD_VERSION, "measured_s", (json_int_t)record->measured_s, "cpu",
+                     record->cpu, "cores", (json_int_t)record->cores, "device",
+                     (json_int_t)record->device, "file_system", (json_int_t)record->file_system,
+                     "direct", record->direct, "quick", record->quick, "write_bytes_per_s",
+                     record->write_bytes_per_s, "memcpy_bytes_per_s", record->memcpy_bytes_per_s,
+                     "knee_request_bytes", (json_int_t)record->knee_request_bytes, "knee_depth",
+                     (json_int_t)record->knee_depth, "reads", reads, "codecs", codecs, "pages",
+                     pages);
 }
 
 mz_status mz_profile_save(const mz_profile_record *record, const char *path, mz_error *error)
@@ -116,7 +126,7 @@ mz_status mz_profile_save(const mz_profile_record *record, const char *path, mz_
     char *slash = strrchr(scratch, '/');
     if (slash != NULL) {
         *slash = '\0';
-        (void)mkdir(scratch, 0700); /* its parent exists: it is the user's cache directory */
+        mz_directory_make(scratch);
         *slash = '/';
     }
     json_t *root = record_to_json(record);
@@ -186,21 +196,22 @@ static bool read_codecs(json_t *array, mz_profile_record *record)
 
 static bool record_from_json(json_t *root, mz_profile_record *record)
 {
-    int version, direct, quick;
+    int direct, quick;
     const char *cpu;
-    json_int_t cores, device, system, knee_request, knee_depth;
+    json_int_t measured_s, cores, device, system, knee_request, knee_depth;
     json_t *reads, *codecs, *pages;
     mz_profile_pages *p = &record->pages;
-    if (json_unpack(root, "{s:i, s:s, s:I, s:I, s:I, s:b, s:b, s:F, s:F, s:I, s:I, s:o, s:o, s:o}",
-                    "version", &version, "cpu", &cpu, "cores", &cores, "device", &device,
+    if (json_unpack(root, "{s:I, s:s, s:I, s:I, s:I, s:b, s:b, s:F, s:F, s:I, s:I, s:o, s:o, s:o}",
+                    "measured_s", &measured_s, "cpu", &cpu, "cores", &cores, "device", &device,
                     "file_system", &system, "direct", &direct, "quick", &quick, "write_bytes_per_s",
                     &record->write_bytes_per_s, "memcpy_bytes_per_s", &record->memcpy_bytes_per_s,
                     "knee_request_bytes", &knee_request, "knee_depth", &knee_depth, "reads", &reads,
                     "codecs", &codecs, "pages", &pages) != 0 ||
-        version != RECORD_VERSION || strlen(cpu) >= sizeof record->cpu) {
+        strlen(cpu) >= sizeof record->cpu) {
         return false;
     }
     memcpy(record->cpu, cpu, strlen(cpu) + 1);
+    record->measured_s = (uint64_t)measured_s;
     record->cores = (uint32_t)cores;
     record->device = (uint64_t)device;
     record->file_system = (uint64_t)system;
@@ -215,6 +226,17 @@ static bool record_from_json(json_t *root, mz_profile_record *record)
            read_reads(reads, record) && read_codecs(codecs, record);
 }
 
+static bool has_all_codecs(const mz_profile_record *record)
+{
+    for (size_t i = 0; mz_codec_at(i) != NULL; i++) {
+        if (mz_profile_wants(mz_codec_at(i)) &&
+            mz_profile_summary(record, mz_codec_at(i)->name, NULL).decode_bytes_per_s <= 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
 mz_status mz_profile_load(const char *path, const mz_profile_record *expected,
                           mz_profile_record *record, mz_error *error)
 {
@@ -226,8 +248,15 @@ mz_status mz_profile_load(const char *path, const mz_profile_record *expected,
     json_t *root = json_load_file(path, 0, &reason);
     mz_profile_record read;
     memset(&read, 0, sizeof read);
-    bool good = root != NULL && record_from_json(root, &read);
+    const bool other_version =
+        root != NULL && json_integer_value(json_object_get(root, "version")) != RECORD_VERSION;
+    const bool good = root != NULL && !other_version && record_from_json(root, &read);
     json_decref(root);
+    if (other_version || (good && !has_all_codecs(&read))) {
+        return mz_error_set(error, MZ_E_CHANGED, 0,
+                            "the profile %s is of another version; run mzcache profile again",
+                            path);
+    }
     if (!good) {
         return mz_error_set(error, MZ_E_CORRUPT, 0,
                             "the profile %s is damaged; run mzcache profile again", path);
@@ -269,13 +298,28 @@ void mz_profile_find_knee(mz_profile_record *record)
     }
 }
 
-mz_profile mz_profile_summary(const mz_profile_record *record, const char *codec)
+/* Best decode rate of a codec by a variant (NULL: any); 0 if there is none. */
+static double best_decode(const mz_profile_record *record, const char *codec, const char *variant)
+{
+    double best = 0;
+    for (uint32_t i = 0; i < record->codec_count; i++) {
+        const mz_profile_codec *c = &record->codecs[i];
+        if (strcmp(c->codec, codec) == 0 && c->decode_bytes_per_s > best &&
+            (variant == NULL || strcmp(c->variant, variant) == 0)) {
+            best = c->decode_bytes_per_s;
+        }
+    }
+    return best;
+}
+
+mz_profile mz_profile_summary(const mz_profile_record *record, const char *codec,
+                              const char *variant)
 {
     mz_profile summary = {best_read(record), 0, record->write_bytes_per_s};
-    for (uint32_t i = 0; codec != NULL && i < record->codec_count; i++) {
-        const mz_profile_codec *c = &record->codecs[i];
-        if (strcmp(c->codec, codec) == 0 && c->decode_bytes_per_s > summary.decode_bytes_per_s) {
-            summary.decode_bytes_per_s = c->decode_bytes_per_s;
+    if (codec != NULL) {
+        summary.decode_bytes_per_s = best_decode(record, codec, variant);
+        if (summary.decode_bytes_per_s <= 0) {
+            summary.decode_bytes_per_s = best_decode(record, codec, NULL);
         }
     }
     return summary;
@@ -283,14 +327,17 @@ mz_profile mz_profile_summary(const mz_profile_record *record, const char *codec
 
 mz_profile mz_profile_rates(const mz_profile_record *record, const char *codec)
 {
-    /* A flash disk and one core of AVX2. */
-    static const mz_profile otherwise = {2.0e9, 8.0e9, 1.5e9};
-    if (record == NULL) {
-        return otherwise;
+    /* A flash disk and one core: of AVX2 for q8, any for the entropy coder in lossless. */
+    mz_profile assumed = {2.0e9, 8.0e9, 1.5e9};
+    if (codec != NULL && strcmp(codec, "lossless") == 0) {
+        assumed.decode_bytes_per_s = 3.0e9;
     }
-    mz_profile rates = mz_profile_summary(record, codec);
+    if (record == NULL) {
+        return assumed;
+    }
+    mz_profile rates = mz_profile_summary(record, codec, mz_kernels_get()->name);
     if (rates.decode_bytes_per_s <= 0) {
-        rates.decode_bytes_per_s = otherwise.decode_bytes_per_s;
+        rates.decode_bytes_per_s = assumed.decode_bytes_per_s;
     }
     return rates;
 }

@@ -12,11 +12,17 @@
 #ifndef MZ_PROFILE_RECORD_H
 #define MZ_PROFILE_RECORD_H
 
+#include "codec/codec.h"
 #include "os/os.h"
 #include "swap/policy.h"
 
 #define MZ_PROFILE_READS 40
-#define MZ_PROFILE_CODECS 16
+#define MZ_PROFILE_CODECS 64
+
+/* What codecs are measured with: 256 tokens of the size of Qwen3-0.6B's K or V, 512 KB of f16. */
+#define MZ_PROFILE_ROWS 256u
+#define MZ_PROFILE_ROW_BYTES 2048u
+extern const mz_codec_shape mz_profile_shape;
 
 /* Sequential direct reads of one request size with so many under way. */
 typedef struct mz_profile_read {
@@ -48,6 +54,7 @@ typedef struct mz_profile_record {
     uint64_t file_system; /* f_type of statfs */
     bool direct;          /* false: the file system refused O_DIRECT, reads were buffered */
     bool quick;           /* measured in two seconds instead of in full */
+    uint64_t measured_s;  /* when, in seconds since 1970 */
     uint32_t read_count, codec_count;
     mz_profile_read reads[MZ_PROFILE_READS];
     mz_profile_codec codecs[MZ_PROFILE_CODECS];
@@ -72,8 +79,8 @@ mz_status mz_profile_save(const mz_profile_record *record, const char *path, mz_
 
 /*
  * Read a record.
- * Errors: MZ_E_NOTFOUND, MZ_E_CORRUPT if it is damaged or was measured elsewhere than `expected`
- * says (NULL: anywhere).
+ * Errors: MZ_E_NOTFOUND; MZ_E_CHANGED if another version wrote it or a codec of this one is not in
+ * it; MZ_E_CORRUPT if it is damaged or was measured elsewhere than `expected` says (NULL: anywhere).
  */
 mz_status mz_profile_load(const char *path, const mz_profile_record *expected,
                           mz_profile_record *record, mz_error *error);
@@ -84,10 +91,20 @@ mz_status mz_profile_find(const char *directory, mz_profile_record *record, mz_e
 /* Smallest request and depth that reach 95 % of the best read rate. Sets both knee fields. */
 void mz_profile_find_knee(mz_profile_record *record);
 
-/* The three throughputs that the policy needs, for a codec (NULL: none) on this machine. */
-mz_profile mz_profile_summary(const mz_profile_record *record, const char *codec);
+/* Whether a record has rates of this codec: of every one that takes mz_profile_shape. */
+bool mz_profile_wants(const mz_codec *codec);
 
-/* As mz_profile_summary, with defaults for what was not measured; record NULL: nothing was. */
+/*
+ * The three throughputs that the policy needs: the best of a codec (NULL: none) by a kernel
+ * variant, or by any if that one was not measured; 0 for what was not measured at all.
+ */
+mz_profile mz_profile_summary(const mz_profile_record *record, const char *codec,
+                              const char *variant);
+
+/*
+ * mz_profile_summary for the kernels of this process, with assumptions for what was not measured;
+ * record NULL: nothing was.
+ */
 mz_profile mz_profile_rates(const mz_profile_record *record, const char *codec);
 
 #endif
