@@ -76,16 +76,20 @@ typedef struct mz_pool_status {
     uint64_t decoded_bytes; /* KV bytes decoded by restores since then */
     uint64_t evictions;     /* calls of mz_evict that freed something */
     uint64_t restores;      /* units restored */
-    uint64_t last_evict_bytes; /* asked for by the last mz_evict */
-    uint64_t last_freed_bytes; /* freed by it */
-    uint64_t last_evict_ns;    /* time it took */
-    uint64_t last_restore_ns;  /* from the first unit asked for to the last one in place */
-    uint64_t last_stall_ns;    /* time that the last restoring step waited at the gate */
-    uint64_t steps;            /* sub-graphs computed */
-    bool restoring;            /* a restore is under way */
-    char codec[16];            /* codec of KV chunks: "raw", "q8" */
-    char store_dir[256];       /* directory of the store file, "" when there is none */
-    char last_error[256];      /* last failure in plain words, "" when there was none */
+    uint64_t last_evict_bytes;        /* asked for by the last mz_evict */
+    uint64_t last_freed_bytes;        /* freed by it */
+    uint64_t last_evict_ns;           /* time it took */
+    uint64_t last_restore_ns;         /* from the first unit asked for to the last one in place */
+    uint64_t last_stall_ns;           /* time that the last restoring step waited at the gate */
+    uint64_t steps;                   /* sub-graphs computed */
+    bool restoring;                   /* a restore is under way */
+    char codec[16];                   /* codec of KV chunks: "raw", "q8" */
+    char store_dir[256];              /* directory of the store file, "" when there is none */
+    char last_error[256];             /* last failure in plain words, "" when there was none */
+    uint64_t plan_read_bytes_per_s;   /* what plans reckon with: reading from flash, ... */
+    uint64_t plan_decode_bytes_per_s; /* ... and decoding; 0 with "raw", which decodes nothing */
+    char rates[16]; /* where both come from: "measured", "quick" (in two seconds) or "assumed" */
+    char rates_note[256]; /* why they are assumed, "" if they are not */
 } mz_pool_status;
 
 /*

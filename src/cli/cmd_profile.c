@@ -8,37 +8,40 @@
 #include <getopt.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/size.h"
 #include "cli/cli.h"
 #include "cli/output.h"
 #include "cli/probe.h"
+#include "profile/background.h"
 #include "profile/measure.h"
 
 #define COMMAND "profile"
 
 static const char help[] =
-    "Usage: mzcache profile [--store DIR] [--quick] [--json]\n\n"
+    "Usage: mzcache profile [--store DIR] [--quick] [--if-missing] [--json]\n\n"
     "Measure storage, page allocation and codecs of this machine, print them, and keep them for\n"
-    "the pools created from now on. Takes about 20 seconds and 1 GiB of free disk.\n\n"
+    "the pools created from now on. Takes about 25 seconds and 1 GiB of free disk. Pools without "
+    "a\n"
+    "record have it made by --quick --if-missing after their first eviction.\n\n"
     "      --store DIR   directory of the store (~/.cache/mzcache)\n"
     "      --quick       in about 2 seconds, with 128 MiB\n"
+    "      --if-missing  do nothing if there is a record, or if somebody is measuring now\n"
     "      --json        one JSON line for each measurement\n\n"
     "Exit codes: 0 done, 1 failed, 2 wrong use.\n";
 
 typedef struct settings {
     const char *store;
-    bool quick, json, wants_help;
+    bool quick, if_missing, json, wants_help;
 } settings;
 
 static bool parse(int argc, char **argv, settings *s)
 {
-    static const struct option options[] = {{"help", no_argument, NULL, 'h'},
-                                            {"store", required_argument, NULL, 's'},
-                                            {"quick", no_argument, NULL, 'q'},
-                                            {"json", no_argument, NULL, 'j'},
-                                            {NULL, 0, NULL, 0}};
+    static const struct option options[] = {
+        {"help", no_argument, NULL, 'h'},  {"store", required_argument, NULL, 's'},
+        {"quick", no_argument, NULL, 'q'}, {"if-missing", no_argument, NULL, 'i'},
+        {"json", no_argument, NULL, 'j'},  {NULL, 0, NULL, 0}};
     int option;
     optind = 1;
     while ((option = getopt_long(argc, argv, "h", options, NULL)) != -1) {
@@ -51,6 +54,9 @@ static bool parse(int argc, char **argv, settings *s)
             break;
         case 'q':
             s->quick = true;
+            break;
+        case 'i':
+            s->if_missing = true;
             break;
         case 'j':
             s->json = true;
@@ -161,9 +167,8 @@ static void print_lines(const mz_profile_record *record, const char *path)
                                 (json_int_t)record->knee_depth, "path", path));
 }
 
-static mz_status measure_and_save(const settings *s, const char *directory,
-                                  mz_profile_record *record, char *path, size_t capacity,
-                                  mz_error *error)
+static mz_status measure_and_save(const settings *s, const char *directory, const char *path,
+                                  mz_profile_record *record, mz_error *error)
 {
     mz_cli_progress progress;
     mz_cli_progress_init(&progress);
@@ -171,10 +176,36 @@ static mz_status measure_and_save(const settings *s, const char *directory,
     mz_profile_options options = {directory, s->quick, show_progress, &progress};
     mz_status status = mz_profile_measure(mz_os_linux(), &options, record, error);
     mz_cli_progress_end(&progress);
-    if (status == MZ_OK) {
-        status = mz_profile_path(directory, path, capacity, error);
-    }
     return status != MZ_OK ? status : mz_profile_save(record, path, error);
+}
+
+/*
+ * Measure, alone among all processes that would measure the same. *measured: not done if it was
+ * only wanted if missing.
+ */
+static mz_status measure_alone(const settings *s, const char *directory, const char *path,
+                               mz_profile_record *record, bool *measured, mz_error *error)
+{
+    int lock = -1;
+    mz_error ignored = MZ_ERROR_INIT;
+    mz_status status = mz_profile_lock(path, false, &lock, error);
+    *measured = false;
+    if (status == MZ_E_BUSY && s->if_missing) {
+        return MZ_OK;
+    }
+    if (status == MZ_E_BUSY) {
+        fprintf(stderr, "mzcache " COMMAND ": another process is measuring; waiting for it\n");
+        status = mz_profile_lock(path, true, &lock, error);
+    }
+    if (status != MZ_OK) {
+        return status;
+    }
+    if (!s->if_missing || mz_profile_find(directory, record, &ignored) != MZ_OK) {
+        status = measure_and_save(s, directory, path, record, error);
+        *measured = status == MZ_OK;
+    }
+    close(lock);
+    return status;
 }
 
 int mz_cli_profile(int argc, char **argv)
@@ -199,9 +230,17 @@ int mz_cli_profile(int argc, char **argv)
     mz_profile_record record;
     mz_error error = MZ_ERROR_INIT;
     char path[4096];
-    if (measure_and_save(&s, directory, &record, path, sizeof path, &error) != MZ_OK) {
+    bool measured = false;
+    mz_status status = mz_profile_path(directory, path, sizeof path, &error);
+    if (status == MZ_OK) {
+        status = measure_alone(&s, directory, path, &record, &measured, &error);
+    }
+    if (status != MZ_OK) {
         fprintf(stderr, "mzcache " COMMAND ": %s\n", error.text);
         return MZ_CLI_FAILED;
+    }
+    if (!measured) {
+        return MZ_CLI_OK;
     }
     if (s.json) {
         print_lines(&record, path);

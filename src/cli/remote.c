@@ -246,6 +246,19 @@ static void print_tag_row(const json_t *status, const char *tag)
     }
 }
 
+/* What plans reckon with, and where that comes from. */
+static void print_rates(const json_t *status)
+{
+    const double read = (double)number_of(status, "plan_read_bytes_per_s") / 1e9;
+    const double decode = (double)number_of(status, "plan_decode_bytes_per_s") / 1e9;
+    const char *note = text_of(status, "rates_note");
+    printf("  plans reckon with: read %.2f GB/s", read);
+    if (decode > 0) {
+        printf(", decode %.2f GB/s", decode);
+    }
+    printf(" (%s%s%s)\n", text_of(status, "rates"), note[0] != 0 ? ": " : "", note);
+}
+
 static void print_status(const json_t *status)
 {
     char first[32];
@@ -273,6 +286,7 @@ static void print_status(const json_t *status)
            milliseconds_of(status, "last_evict_ns"), number_of(status, "evictions"));
     printf("  last restore: %.1f ms, of which inference waited %.1f ms\n",
            milliseconds_of(status, "last_restore_ns"), milliseconds_of(status, "last_stall_ns"));
+    print_rates(status);
     if (text_of(status, "last_error")[0] != 0) {
         printf("  last error: %s\n", text_of(status, "last_error"));
     }

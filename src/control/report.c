@@ -59,6 +59,10 @@ static const field pool_fields[] = {
     POOL_FIELD(last_stall_ns, "last_stall_seconds", FIELD_NS,
                "Time that the last restoring step waited at the gate."),
     POOL_FIELD(steps, "steps_total", FIELD_COUNTER, "Sub-graphs computed."),
+    POOL_FIELD(plan_read_bytes_per_s, "plan_read_bytes_per_second", FIELD_GAUGE,
+               "Rate of reading that plans reckon with."),
+    POOL_FIELD(plan_decode_bytes_per_s, "plan_decode_bytes_per_second", FIELD_GAUGE,
+               "Rate of decoding that plans reckon with."),
 };
 
 #define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
@@ -133,6 +137,8 @@ json_t *mz_control_status_json(const mz_pool_status *status, const mz_control_id
     failed |= json_object_set_new(object, "restoring", json_boolean(status->restoring));
     failed |= json_object_set_new(object, "codec", json_text(status->codec));
     failed |= json_object_set_new(object, "store_dir", json_text(status->store_dir));
+    failed |= json_object_set_new(object, "rates", json_text(status->rates));
+    failed |= json_object_set_new(object, "rates_note", json_text(status->rates_note));
     failed |= json_object_set_new(object, "last_error", json_text(status->last_error));
     if (failed != 0) {
         json_decref(object);

@@ -98,10 +98,9 @@ static int threads_from_env(const mz_log_sink *log)
     return (int)value;
 }
 
-/* Measuring inside the host takes up to 50 MB for two seconds, so it must be asked for. */
 static bool wants_profile(const char *text)
 {
-    return text != NULL && strcmp(text, "auto") == 0;
+    return text == NULL || strcmp(text, "off") != 0;
 }
 
 /* Switches for comparisons; a wrong word is said and changes nothing. */

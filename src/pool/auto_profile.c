@@ -1,23 +1,34 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Where a pool gets the throughputs of its machine from: the record that `mzcache profile` keeps,
- * or else a two-second measurement in the background, begun by the first eviction.
+ * Where a pool gets the throughputs of its machine from: the record that `mzcache profile` keeps.
  *
- * The measurement takes less than 50 MB for its two seconds. Until it is there the policy works
- * with defaults: plans are then a little less balanced, never wrong.
+ * Without a record the first eviction starts a two-second measurement in another process, and the
+ * evictions after that look whether the record is there. Until then the policy works with
+ * assumptions: plans are then a little less balanced, never wrong.
+ *
+ * The fields that this file sets are changed by the evicting thread only, under the lock.
  */
 #include "pool/internal.h"
-#include "profile/measure.h"
+#include "profile/background.h"
+#include "profile/record.h"
+
+#include <stdio.h>
 
 static const char *codec_name(const mz_pool *pool)
 {
     return pool->codec != NULL ? pool->codec->name : NULL;
 }
 
+static void set_note(mz_pool *pool, const char *note)
+{
+    snprintf(pool->rates_note, sizeof pool->rates_note, "%s", note);
+}
+
 static void use_record(mz_pool *pool, const mz_profile_record *record)
 {
     pool->profile = mz_profile_rates(record, codec_name(pool));
-    pool->profiled = true;
+    pool->rates = record->quick ? "quick" : "measured";
+    set_note(pool, "");
 }
 
 uint32_t mz_pool_profile_load(mz_pool *pool)
@@ -29,45 +40,43 @@ uint32_t mz_pool_profile_load(mz_pool *pool)
         return record.knee_depth;
     }
     pool->profile = mz_profile_rates(NULL, codec_name(pool));
+    pool->rates = NULL;
+    set_note(pool, pool->auto_profile ? "measured after the first eviction"
+                                      : "run mzcache profile to have them measured");
     mz_log(&pool->log, MZ_LOG_INFO, "no profile of this machine: %s", error.text);
     return 0;
 }
 
-static void *measure_main(void *argument)
+void mz_pool_profile_renew(mz_pool *pool)
 {
-    mz_pool *pool = argument;
-    mz_profile_options options = {mz_store_directory(pool->store), true, NULL, NULL};
+    if (pool->rates != NULL || !pool->auto_profile) {
+        return;
+    }
     mz_profile_record record;
     mz_error error = MZ_ERROR_INIT;
-    char path[4096];
-    mz_status status = mz_profile_measure(pool->os, &options, &record, &error);
+    pthread_mutex_unlock(&pool->restore.lock);
+    mz_status status = mz_profile_find(mz_store_directory(pool->store), &record, &error);
+    pthread_mutex_lock(&pool->restore.lock);
     if (status == MZ_OK) {
-        pthread_mutex_lock(&pool->restore.lock);
         use_record(pool, &record);
-        pthread_mutex_unlock(&pool->restore.lock);
-        status = mz_profile_path(options.directory, path, sizeof path, &error);
     }
-    if (status == MZ_OK) {
-        status = mz_profile_save(&record, path, &error);
-    }
-    if (status != MZ_OK) {
-        mz_log(&pool->log, MZ_LOG_WARN, "no profile of this machine could be made: %s", error.text);
-    }
-    return NULL;
 }
 
 void mz_pool_profile_start(mz_pool *pool)
 {
-    if (pool->profiled || pool->measuring || !pool->auto_profile) {
+    if (pool->rates != NULL || !pool->auto_profile || pool->measuring) {
         return;
     }
-    pool->measuring = pthread_create(&pool->measure_thread, NULL, measure_main, pool) == 0;
-}
-
-void mz_pool_profile_stop(mz_pool *pool)
-{
-    if (pool->measuring) {
-        pthread_join(pool->measure_thread, NULL);
-        pool->measuring = false;
+    pool->measuring = true;
+    mz_error error = MZ_ERROR_INIT;
+    pthread_mutex_unlock(&pool->restore.lock);
+    mz_status status =
+        mz_profile_start(pool->profile_command, mz_store_directory(pool->store), &error);
+    if (status != MZ_OK) {
+        mz_log(&pool->log, MZ_LOG_WARN, "this machine is not measured, evictions go on without: %s",
+               error.text);
     }
+    pthread_mutex_lock(&pool->restore.lock);
+    set_note(pool, status == MZ_OK ? "a measurement was started, the next eviction looks for it"
+                                   : error.text);
 }

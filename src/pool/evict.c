@@ -204,7 +204,7 @@ mz_status mz_evict_tagged(mz_pool *pool, uint64_t bytes, unsigned tags, uint64_t
         pthread_cond_wait(&pool->restore.change, &pool->restore.lock);
     }
     pool->evict_busy = true;
-    mz_pool_profile_start(pool);
+    mz_pool_profile_renew(pool);
     hold(pool);
     for (uint32_t i = 0; i < pool->unit_count; i++) {
         pool->units[i]->refused = false;
@@ -217,12 +217,14 @@ mz_status mz_evict_tagged(mz_pool *pool, uint64_t bytes, unsigned tags, uint64_t
         (void)mz_memory_drop(pool->os, pool->bounce, MZ_BOUNCE_BYTES, &ignored);
         pthread_mutex_lock(&pool->restore.lock);
     }
-    pool->evict_busy = false;
     let_go(pool);
     pool->evictions += call.freed > 0 ? 1 : 0;
     pool->last_evict_bytes = bytes;
     pool->last_freed_bytes = call.freed;
     pool->last_evict_ns = mz_now_ns() - start_ns;
+    mz_pool_profile_start(pool);
+    pool->evict_busy = false;
+    pthread_cond_broadcast(&pool->restore.change);
     pthread_mutex_unlock(&pool->restore.lock);
 
     if (freed != NULL) {

@@ -57,11 +57,13 @@ struct mz_pool {
     mz_policy_unit *plan_units; /* [unit_capacity] */
     mz_plan_step *plan_steps;   /* [2 * unit_capacity]: an eviction may also spill each unit */
     mz_profile profile;         /* throughputs of this machine, or defaults */
-    bool auto_profile;          /* measure in the background if there is no record */
-    bool profiled, measuring;   /* `profile` was measured; a measurement was begun */
-    pthread_t measure_thread;   /* valid if `measuring` */
-    void *bounce;               /* MZ_BOUNCE_BYTES of addresses, for encoding towards the store */
-    bool bounce_used;           /* it has pages */
+    const char *rates;          /* how it was measured, "measured" or "quick"; NULL: assumed */
+    char rates_note[sizeof((mz_pool_status *)0)->rates_note];
+    bool auto_profile;     /* have the machine measured if there is no record */
+    bool measuring;        /* a measurement was begun, or could not be */
+    char *profile_command; /* that measures; NULL: the one beside this library */
+    void *bounce;          /* MZ_BOUNCE_BYTES of addresses, for encoding towards the store */
+    bool bounce_used;      /* it has pages */
 
     uint64_t written_bytes, evictions, steps;
     uint64_t last_evict_bytes, last_freed_bytes, last_evict_ns;
@@ -84,11 +86,12 @@ mz_status mz_pool_move_out(mz_pool *pool, mz_unit *unit, mz_path path, uint64_t 
 /* Take the machine's record if there is one; returns its read depth, 0 without. At creation. */
 uint32_t mz_pool_profile_load(mz_pool *pool);
 
-/* Begin to measure in the background if that is wanted and was not done. Under the lock. */
+/*
+ * Before an eviction: take a record that appeared since. After it: have the machine measured if
+ * that is wanted and was not tried. By the evicting thread; the lock is held but given up meanwhile.
+ */
+void mz_pool_profile_renew(mz_pool *pool);
 void mz_pool_profile_start(mz_pool *pool);
-
-/* Wait for a measurement under way. At destruction, without the lock. */
-void mz_pool_profile_stop(mz_pool *pool);
 
 /* Whether the calling thread is inside a step: an eviction would wait for it forever. Locked. */
 bool mz_pool_in_step(const mz_pool *pool);

@@ -95,6 +95,12 @@ mz_status mz_pool_create(const mz_pool_options *options, mz_pool **pool, mz_erro
     made->auto_profile = options->auto_profile;
     made->sorted = true;
     mz_status status = codec_choose(made, options->codec, error);
+    if (status == MZ_OK && options->profile_command != NULL) {
+        made->profile_command = strdup(options->profile_command);
+        status = made->profile_command != NULL
+                     ? MZ_OK
+                     : mz_error_set(error, MZ_E_NOMEM, 0, "no memory for a pool");
+    }
     if (status == MZ_OK) {
         status = store_make(made, options->store_dir, error);
     }
@@ -123,6 +129,7 @@ mz_status mz_pool_create(const mz_pool_options *options, mz_pool **pool, mz_erro
         }
         mz_stack_destroy(made->stack);
         mz_store_destroy(made->store);
+        free(made->profile_command);
         free(made);
         return status;
     }
@@ -135,7 +142,6 @@ void mz_pool_destroy(mz_pool *pool)
     if (pool == NULL) {
         return;
     }
-    mz_pool_profile_stop(pool);
     mz_restore_stop(&pool->restore);
     for (uint32_t i = 0; i < pool->unit_count; i++) {
         mz_unit_free(pool->units[i]);
@@ -153,6 +159,7 @@ void mz_pool_destroy(mz_pool *pool)
     free(pool->scratch);
     free(pool->plan_units);
     free(pool->plan_steps);
+    free(pool->profile_command);
     free(pool);
 }
 
@@ -229,6 +236,11 @@ mz_status mz_status_get(mz_pool *pool, mz_pool_status *status)
     snprintf(status->store_dir, sizeof status->store_dir, "%.255s",
              mz_store_directory(pool->store));
     memcpy(status->last_error, pool->last_error, sizeof status->last_error);
+    status->plan_read_bytes_per_s = (uint64_t)pool->profile.read_bytes_per_s;
+    status->plan_decode_bytes_per_s =
+        pool->codec != NULL ? (uint64_t)pool->profile.decode_bytes_per_s : 0;
+    snprintf(status->rates, sizeof status->rates, "%s", pool->rates ? pool->rates : "assumed");
+    memcpy(status->rates_note, pool->rates_note, sizeof status->rates_note);
     pthread_mutex_unlock(&pool->restore.lock);
     return MZ_OK;
 }

@@ -48,8 +48,9 @@ typedef struct mz_pool_options {
     const char *codec; /* "raw": KV is written to the store as it is (exact); "q8"; NULL: "raw" */
     const char *store_dir; /* made if missing; NULL: $XDG_CACHE_HOME/mzcache or ~/.cache/mzcache */
     int restore_threads;   /* 0: as many as the profile found to saturate the storage, else 8 */
-    bool auto_profile;     /* measure this machine in the background at the first eviction if
-                               `mzcache profile` was never run here */
+    bool auto_profile; /* have this machine measured, in another process, after the first eviction
+                          if `mzcache profile` was never run here */
+    const char *profile_command; /* that does it; NULL: the mzcache beside this library */
     mz_pool_switches switches;
     bool guard;      /* forbid access to evicted ranges: a stray access faults (for tests) */
     mz_log_sink log; /* where lines go */

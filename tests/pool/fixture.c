@@ -93,7 +93,7 @@ static void toy_add_units(toy_model *toy)
     assert_int_equal(mz_pool_add_unit(toy->pool, &opaque, &error), MZ_OK);
 }
 
-void toy_open(toy_model *toy, const char *codec, bool guard)
+static void toy_open_all(toy_model *toy, const mz_pool_options *wanted)
 {
     memset(toy, 0, sizeof *toy);
     toy->seed = 42;
@@ -109,14 +109,24 @@ void toy_open(toy_model *toy, const char *codec, bool guard)
     toy->kv_shadow = calloc(1, TOY_KV_BYTES);
     toy->opaque_shadow = calloc(1, TOY_OPAQUE_BYTES);
     toy_make_file(toy);
-    mz_pool_options options = {.os = &toy->fault.os,
-                               .codec = codec,
-                               .store_dir = toy->directory,
-                               .restore_threads = 3,
-                               .guard = guard};
+    mz_pool_options options = *wanted;
+    options.os = &toy->fault.os;
+    options.store_dir = toy->directory;
+    options.restore_threads = 3;
     mz_error error = MZ_ERROR_INIT;
     assert_int_equal(mz_pool_create(&options, &toy->pool, &error), MZ_OK);
     toy_add_units(toy);
+}
+
+void toy_open(toy_model *toy, const char *codec, bool guard)
+{
+    toy_open_all(toy, &(mz_pool_options){.codec = codec, .guard = guard});
+}
+
+void toy_open_profiled(toy_model *toy, const char *codec, const char *command)
+{
+    toy_open_all(
+        toy, &(mz_pool_options){.codec = codec, .auto_profile = true, .profile_command = command});
 }
 
 void toy_close(toy_model *toy)

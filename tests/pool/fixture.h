@@ -34,6 +34,8 @@ typedef struct toy_model {
 
 /* codec: "raw" or "q8". guard: evicted ranges fault. Asserts that everything works. */
 void toy_open(toy_model *toy, const char *codec, bool guard);
+/* toy_open of a pool that has the machine measured, by this command. */
+void toy_open_profiled(toy_model *toy, const char *codec, const char *command);
 void toy_close(toy_model *toy);
 
 /* Fill rows [0, rows) of every chunk and some pages of the opaque unit with new values. */
