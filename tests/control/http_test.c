@@ -300,6 +300,10 @@ static void fill_status(mz_pool_status *status)
     strcpy(status->codec, "q8");
     strcpy(status->store_dir, "/srv/\"quoted\"");
     strcpy(status->last_error, "broken \xff byte");
+    status->plan_read_bytes_per_s = 313;
+    status->plan_decode_bytes_per_s = 314;
+    strcpy(status->rates, "assumed");
+    strcpy(status->rates_note, "nobody measured");
 }
 
 static void assert_tag(const json_t *tag, json_int_t first)
@@ -336,6 +340,10 @@ static void status_has_every_field(void **state)
     assert_text(answer, "codec", "q8");
     assert_text(answer, "store_dir", "/srv/\"quoted\"");
     assert_text(answer, "last_error", "broken ? byte");
+    assert_number(answer, "plan_read_bytes_per_s", 313);
+    assert_number(answer, "plan_decode_bytes_per_s", 314);
+    assert_text(answer, "rates", "assumed");
+    assert_text(answer, "rates_note", "nobody measured");
     assert_number(answer, "pid", getpid());
     assert_text(answer, "version", MZ_VERSION_STRING);
     assert_true(json_is_integer(json_object_get(answer, "uptime_s")));

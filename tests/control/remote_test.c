@@ -144,11 +144,16 @@ static void status_is_a_table_or_a_list(void **state)
     test->pool.status.kv_cache.lost_units = 2;
     strcpy(test->pool.status.codec, "q8");
     strcpy(test->pool.status.last_error, "unit 7: read failed");
+    test->pool.status.plan_read_bytes_per_s = 2100000000;
+    test->pool.status.plan_decode_bytes_per_s = 16500000000;
+    strcpy(test->pool.status.rates, "assumed");
+    strcpy(test->pool.status.rates_note, "no command");
     assert_int_equal(run(test, mz_cli_status, "status"), 0);
     assert_output_has(test, "codec q8");
     assert_output_has(test, "1.5 GiB");
     assert_output_has(test, "2 units lost");
     assert_output_has(test, "unit 7: read failed");
+    assert_output_has(test, "read 2.10 GB/s, decode 16.50 GB/s (assumed: no command)");
     assert_int_equal(run(test, mz_cli_status, "status --json"), 0);
     json_t *list = json_loads(test->output, 0, NULL);
     assert_int_equal(json_array_size(list), 1);
