@@ -10,6 +10,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "cli/cli.h"
 #include "cli/options.h"
@@ -17,6 +18,7 @@
 #include "cli/probe.h"
 #include "kernels/kernels.h"
 #include "os/process.h"
+#include "profile/record.h"
 
 #define COMMAND "doctor"
 
@@ -89,12 +91,8 @@ static void check_machine(doctor *d)
 
 static void check_store(doctor *d, const char *directory)
 {
-    char found[512], free_text[32];
+    char free_text[32];
     mz_probe_store store;
-    if (directory == NULL) {
-        mz_probe_default_store(found, sizeof found);
-        directory = found;
-    }
     mz_probe_store_dir(directory, &store);
     mz_size_format(store.free_bytes, free_text, sizeof free_text);
     if (!store.usable) {
@@ -107,6 +105,38 @@ static void check_store(doctor *d, const char *directory)
     } else {
         report(d, FINDING_OK, "store", "%s, %s free, direct I/O works", directory, free_text);
     }
+}
+
+/* "3 days", "1 hour", "12 minutes": the largest unit of which there is one. */
+static void format_age(uint64_t seconds, char *text, size_t capacity)
+{
+    static const struct {
+        uint64_t seconds;
+        const char *name;
+    } units[] = {{86400, "day"}, {3600, "hour"}, {60, "minute"}, {1, "second"}};
+    size_t i = 0;
+    while (i < 3 && seconds < units[i].seconds) {
+        i++;
+    }
+    unsigned long long count = seconds / units[i].seconds;
+    snprintf(text, capacity, "%llu %s%s", count, units[i].name, count == 1 ? "" : "s");
+}
+
+static void check_profile(doctor *d, const char *directory)
+{
+    mz_profile_record record;
+    mz_error error = MZ_ERROR_INIT;
+    if (mz_profile_find(directory, &record, &error) != MZ_OK) {
+        report(d, FINDING_MISSING, "profile",
+               "%s; until then, or until the first eviction has it made, rates are assumed",
+               error.text);
+        return;
+    }
+    char age[32];
+    const uint64_t now = (uint64_t)time(NULL);
+    format_age(now > record.measured_s ? now - record.measured_s : 0, age, sizeof age);
+    report(d, FINDING_OK, "profile", "measured %s ago%s", age,
+           record.quick ? ", in two seconds; mzcache profile does it in full" : "");
 }
 
 static void check_kernel_services(doctor *d)
@@ -191,7 +221,14 @@ int mz_cli_doctor(int argc, char **argv)
     }
     d.json = options.json;
     check_machine(&d);
-    check_store(&d, options.llm.store_dir);
+    char found[512];
+    const char *store = options.llm.store_dir;
+    if (store == NULL) {
+        mz_probe_default_store(found, sizeof found);
+        store = found;
+    }
+    check_store(&d, store);
+    check_profile(&d, store);
     check_kernel_services(&d);
     check_engine(&d, options.llm.plugin_path);
     check_models(&d);

@@ -16,7 +16,7 @@ import tempfile
 import unittest
 
 COMMAND, MODEL = sys.argv[1:3]
-COMMANDS = ["run", "chat", "demo", "exec", "status", "evict", "prefetch", "doctor"]
+COMMANDS = ["run", "chat", "demo", "exec", "status", "evict", "prefetch", "profile", "doctor"]
 needs_model = unittest.skipUnless(pathlib.Path(MODEL).exists(), "no model")
 
 
@@ -131,7 +131,8 @@ class ExecTest(unittest.TestCase):
         self.assertTrue(os.path.isabs(plugin) and os.path.exists(plugin), plugin)
         self.assertEqual(os.path.basename(plugin), "libggml-mzcache.so")
         self.assertEqual(
-            {name: variables[name] for name in variables if name.startswith("MZCACHE_")},
+            {name: variables[name] for name in variables
+             if name.startswith("MZCACHE_") and name not in os.environ},
             {"MZCACHE_CODEC": "q8", "MZCACHE_STORE": "/tmp/s", "MZCACHE_RESTORE_THREADS": "3",
              "MZCACHE_LOG": "debug", "MZCACHE_GUARD": "1", "MZCACHE_ORDER": "random-out:3",
              "MZCACHE_OVERLAP": "none", "MZCACHE_PATHS": "sequential"})
@@ -160,6 +161,43 @@ class DoctorTest(unittest.TestCase):
         checks = {line["check"]: line for line in map(json.loads, result.stdout.splitlines())}
         self.assertEqual(checks["store"]["state"], "bad")
         self.assertEqual(checks["plug-in"]["state"], "ok")
+
+
+class ProfileTest(unittest.TestCase):
+    CODECS = {"sparse", "q8", "lossless", "lz4", "zstd"}  # those of docs/codecs.md, without raw
+
+    def test_two_at_once_measure_once(self):
+        with tempfile.TemporaryDirectory() as place:
+            env = {**os.environ, "XDG_CACHE_HOME": place}
+            call = [COMMAND, "profile", "--quick", "--if-missing", "--json", "--store", place]
+            missing = mzcache("doctor", "--json", "--store", place, env=env)
+            both = [subprocess.Popen(call, env=env, text=True, stdout=subprocess.PIPE)
+                    for _ in range(2)]
+            outputs = [process.communicate(timeout=300)[0] for process in both]
+            self.assertEqual([process.returncode for process in both], [0, 0])
+            self.assertEqual(sorted(output != "" for output in outputs), [False, True])
+            again = subprocess.run(call, env=env, text=True, capture_output=True, check=True)
+            self.assertEqual(again.stdout, "")
+            found = mzcache("doctor", "--json", "--store", place, env=env)
+        lines = [json.loads(line) for line in "".join(outputs).splitlines()]
+        codecs = {line["codec"] for line in lines if line["measure"] == "codec"}
+        self.assertGreaterEqual(codecs, self.CODECS)
+        states = [line["state"] for result in (missing, found)
+                  for line in map(json.loads, result.stdout.splitlines())
+                  if line["check"] == "profile"]
+        self.assertEqual(states, ["missing", "ok"])
+
+    def test_older_record_is_measured_anew(self):
+        with tempfile.TemporaryDirectory() as place:
+            env = {**os.environ, "XDG_CACHE_HOME": place}
+            call = [COMMAND, "profile", "--quick", "--if-missing", "--json", "--store", place]
+            subprocess.run(call, env=env, capture_output=True, check=True, timeout=300)
+            path, = pathlib.Path(place, "mzcache").glob("profile-*.json")
+            record = json.loads(path.read_text(encoding="utf-8"))
+            record["version"] = 1
+            path.write_text(json.dumps(record), encoding="utf-8")
+            again = subprocess.run(call, env=env, text=True, capture_output=True, check=True)
+        self.assertIn("codec", again.stdout)
 
 
 @needs_model
