@@ -11,7 +11,7 @@ CONFIGURE = cmake -DCMAKE_PREFIX_PATH="$(ENGINE_PREFIX)" --preset
 CORE_TESTS = -L core --no-tests=error
 
 .DEFAULT_GOAL := all
-.PHONY: all setup build models demo test test-asan test-tsan install format clean distclean help
+.PHONY: all setup build models demo test test-asan test-tsan test-aarch64 install format clean distclean help
 
 all: build ## prepare the checkout, then build mzCache into build/ (default)
 
@@ -31,6 +31,7 @@ demo: build models ## show eviction and restore on a real model
 test: build models ## run all tests, then the core's tests under the sanitizers
 	@$(MAKE) --no-print-directory test-asan
 	@$(MAKE) --no-print-directory test-tsan
+	@$(MAKE) --no-print-directory test-aarch64
 	@ctest --preset release
 
 test-asan: setup ## run the core's tests under the address and UB sanitizers
@@ -43,6 +44,9 @@ test-tsan: setup ## run the core's tests under the thread sanitizer
 	@cmake --build --preset tsan
 	@ctest --preset tsan $(CORE_TESTS)
 
+test-aarch64: ## run the kernels' tests as 64-bit ARM programs, where compiler and emulator are there
+	@scripts/test-aarch64.sh
+
 install: build ## install into $(DESTDIR)$(PREFIX)
 	@DESTDIR="$(DESTDIR)" cmake --install build --prefix "$(PREFIX)"
 
@@ -51,10 +55,10 @@ format: ## format all C files with clang-format
 	@git ls-files -z -- '*.c' '*.h' | xargs -0 clang-format -i
 
 clean: ## remove what was built from this tree
-	@rm -rf build build-asan build-tsan build-dev
+	@rm -rf build build-asan build-tsan build-dev build-aarch64
 
 distclean: clean ## remove the engine, the stock server and the models too
 	@rm -rf .venv .venv-server models
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

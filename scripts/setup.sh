@@ -72,6 +72,7 @@ models_hash() { requirement_lines requirements-models.txt | hash_text; }
 # is_current STAMP HASH
 is_current() { [ -f "$1" ] && [ "$(cat "$1")" = "$2" ]; }
 
+# missing_packages LIST
 missing_packages() {
     local package
     while read -r package; do
@@ -79,7 +80,7 @@ missing_packages() {
         if ! dpkg-query -W -f='${Status}\n' "$package" 2>/dev/null | grep -q 'ok installed'; then
             echo "$package"
         fi
-    done <"$ROOT/scripts/packages.txt"
+    done <"$ROOT/scripts/$1"
 }
 
 install_packages() {
@@ -94,7 +95,7 @@ setup_packages() {
         return
     fi
     local missing
-    mapfile -t missing < <(missing_packages)
+    mapfile -t missing < <(missing_packages packages.txt)
     if [ "${#missing[@]}" -eq 0 ]; then
         return
     fi
@@ -104,6 +105,21 @@ setup_packages() {
     fi
     say "installing Debian packages (about a minute): ${missing[*]}"
     run_logged packages install_packages "${missing[@]}"
+}
+
+# What widens the tests, tried once: without it they skip what they can't run.
+setup_optional_packages() {
+    local stamp="$LOG_DIR/.optional-packages-tried" missing
+    if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null || [ -f "$stamp" ]; then
+        return
+    fi
+    mapfile -t missing < <(missing_packages packages-optional.txt)
+    if [ "${#missing[@]}" -gt 0 ]; then
+        say "installing optional packages: ${missing[*]}"
+        (install_packages "${missing[@]}") >"$LOG_DIR/setup-optional.log" 2>&1 </dev/null ||
+            say "they can't be had here (build/setup-optional.log); going on without"
+    fi
+    touch "$stamp"
 }
 
 # The first Python that is new enough and can make environments; the one on PATH may be neither.
@@ -218,6 +234,7 @@ main() {
     exec 9>"$LOG_DIR/.setup-lock"
     flock 9
     setup_packages
+    setup_optional_packages
     PYTHON="$(find_python)" ||
         fail "no Python $PYTHON_MIN or newer with venv found (Debian: python3 and python3-venv)"
     setup_step engine "$ENGINE_ENV/.mzcache-stamp" "$(engine_hash)" \

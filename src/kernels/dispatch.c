@@ -43,6 +43,8 @@ static const variant variants[] = {
 #if defined(__x86_64__)
     {&mz_kernels_avx512, usable_avx512},
     {&mz_kernels_avx2, usable_avx2},
+#elif defined(__aarch64__)
+    {&mz_kernels_neon, usable_always},
 #endif
     {&mz_kernels_generic, usable_always},
 };

@@ -18,7 +18,7 @@
 #include "kernels/q8.h"
 
 typedef struct mz_kernels {
-    const char *name; /* "generic", "avx2", "avx512" */
+    const char *name; /* "generic", "avx2", "avx512", "neon" */
     /*
      * f16 to 8 bit, see q8.h. source: [groups][32] f16; codes: [groups]; q: [groups][32].
      * Returns false if a value is NaN or infinite; codes and q are unspecified then.
@@ -35,9 +35,9 @@ typedef struct mz_kernels {
 } mz_kernels;
 
 /*
- * The table for this processor, the same one in every call (but see mz_kernels_use). The environment variable MZCACHE_CPU
- * (generic, avx2, avx512), read at the first call, lowers the choice; it never raises it, and any
- * other value is ignored.
+ * The table for this processor, the same one in every call (but see mz_kernels_use). The
+ * environment variable MZCACHE_CPU (generic, avx2, avx512, neon), read at the first call, lowers
+ * the choice; it never raises it, and any other value is ignored.
  */
 const mz_kernels *mz_kernels_get(void);
 
@@ -59,6 +59,8 @@ extern const mz_kernels mz_kernels_generic;
 #if defined(__x86_64__)
 extern const mz_kernels mz_kernels_avx2;
 extern const mz_kernels mz_kernels_avx512;
+#elif defined(__aarch64__)
+extern const mz_kernels mz_kernels_neon;
 #endif
 
 #endif

@@ -23,6 +23,9 @@ void mz_planes_merge2_avx2(const uint8_t *even, const uint8_t *odd, size_t pairs
 void mz_planes_split2_avx512(const uint8_t *source, size_t pairs, uint8_t *even, uint8_t *odd);
 void mz_planes_merge2_avx512(const uint8_t *even, const uint8_t *odd, size_t pairs,
                              uint8_t *target);
+#elif defined(__aarch64__)
+void mz_planes_split2_neon(const uint8_t *source, size_t pairs, uint8_t *even, uint8_t *odd);
+void mz_planes_merge2_neon(const uint8_t *even, const uint8_t *odd, size_t pairs, uint8_t *target);
 #endif
 
 #endif

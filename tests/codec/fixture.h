@@ -23,7 +23,7 @@
 
 #define PAGE 4096u
 
-static const char *const variant_names[] = {"generic", "avx2", "avx512"};
+static const char *const variant_names[] = {"generic", "avx2", "avx512", "neon"};
 #define VARIANT_NAMES (sizeof variant_names / sizeof variant_names[0])
 
 /* `bytes` usable bytes that end right before an inaccessible page; more such pages stand before. */
