@@ -34,6 +34,12 @@
 
 extern char **environ;
 
+#ifdef __SANITIZE_THREAD__
+/* The sanitizer takes any clone for a fork and, as memory is shared, us for the child. */
+int __clone(int (*function)(void *), void *stack, int flags, void *argument, ...);
+#define clone __clone
+#endif
+
 typedef struct launch {
     const char *path;
     char *const *arguments;
@@ -56,15 +62,21 @@ static void close_descriptors(void)
     }
 }
 
-/* The helper process. A priority that can't be lowered is no reason not to start. */
+/*
+ * The helper process. The program's priority is lowered once it runs and not before: at nice 19 the
+ * start itself, for which the host waits, takes seconds on a busy machine. One that can't be lowered
+ * is no reason not to start.
+ */
 static int helper_main(void *argument)
 {
     launch *l = argument;
     pid_t pid;
     close_descriptors();
-    (void)setpriority(PRIO_PROCESS, 0, IDLE_NICE);
-    (void)syscall(SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, IOPRIO_IDLE);
     l->failure = posix_spawn(&pid, l->path, &l->actions, &l->attributes, l->arguments, environ);
+    if (l->failure == 0) {
+        (void)setpriority(PRIO_PROCESS, (id_t)pid, IDLE_NICE);
+        (void)syscall(SYS_ioprio_set, IOPRIO_WHO_PROCESS, pid, IOPRIO_IDLE);
+    }
     return 0;
 }
 
