@@ -11,8 +11,8 @@ cd "$(dirname "$0")/.."
 
 COMPILER=aarch64-linux-gnu-gcc
 OUT=build-aarch64
-TESTS="kernels_test"
-KERNELS="src/kernels/generic.c src/kernels/dispatch.c src/kernels/neon/*.c"
+TESTS="kernels_test q4_kernels_test"
+KERNELS="src/kernels/generic.c src/kernels/generic_q4.c src/kernels/dispatch.c src/kernels/neon/*.c"
 
 emulator="$(command -v qemu-aarch64 || command -v qemu-aarch64-static || true)"
 if ! command -v "$COMPILER" >/dev/null || [ -z "$emulator" ]; then
@@ -23,7 +23,7 @@ mkdir -p "$OUT"
 for test in $TESTS; do
     # $KERNELS is split and expanded on purpose.
     # shellcheck disable=SC2086
-    "$COMPILER" -std=c11 -D_GNU_SOURCE -O2 -static -pthread -Wall -Wextra -Wshadow -Wconversion \
+    "$COMPILER" -std=c11 -D_GNU_SOURCE -O2 -ffp-contract=off -static -pthread -Wall -Wextra -Wshadow -Wconversion \
         -Wvla -Wcast-qual -Wmissing-prototypes -Wstrict-prototypes -Werror \
         -Itests/aarch64 -Iinclude -Isrc $KERNELS "tests/codec/$test.c" -o "$OUT/$test" -lm
     "$emulator" "$OUT/$test"

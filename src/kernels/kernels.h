@@ -26,6 +26,14 @@ typedef struct mz_kernels {
     bool (*q8_encode)(const uint16_t *source, size_t groups, uint8_t *codes, int8_t *q);
     /* 8 bit to f16: target[g][i] = q[g][i] * scale(codes[g]). codes are <= MZ_Q8_CODE_MAX. */
     void (*q8_decode)(const uint8_t *codes, const int8_t *q, size_t groups, uint16_t *target);
+    /*
+     * f16 to 4 bit, see q4.h. source: tokens (1 to 64) of 32 channels, `stride` f16 apart; strip:
+     * [mz_q4_strip_bytes(tokens)]. Returns false if a value is NaN or infinite; the strip is
+     * unspecified then.
+     */
+    bool (*q4_encode)(const uint16_t *source, size_t stride, size_t tokens, uint8_t *strip);
+    /* 4 bit to f16, for strips whose lo and hi are finite and lo <= hi. */
+    void (*q4_decode)(const uint8_t *strip, size_t tokens, uint16_t *target, size_t stride);
     /* Whether all bytes are zero. */
     bool (*is_zero)(const void *data, size_t bytes);
     /* Bytes at even places apart from those at odd ones: source [2 * pairs], the others [pairs]. */

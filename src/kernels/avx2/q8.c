@@ -9,6 +9,7 @@
  */
 #include "kernels/kernels.h"
 #include "kernels/planes.h"
+#include "kernels/q4.h"
 #include "kernels/q8_blocks.h"
 
 #include <immintrin.h>
@@ -160,6 +161,8 @@ const mz_kernels mz_kernels_avx2 = {
     .name = "avx2",
     .q8_encode = q8_encode,
     .q8_decode = q8_decode,
+    .q4_encode = mz_q4_encode_avx2,
+    .q4_decode = mz_q4_decode_avx2,
     .is_zero = is_zero,
     .split2 = mz_planes_split2_avx2,
     .merge2 = mz_planes_merge2_avx2,

@@ -8,6 +8,7 @@
  */
 #include "kernels/kernels.h"
 #include "kernels/planes.h"
+#include "kernels/q4.h"
 #include "kernels/q8_blocks.h"
 
 #include <immintrin.h>
@@ -141,6 +142,8 @@ const mz_kernels mz_kernels_avx512 = {
     .name = "avx512",
     .q8_encode = q8_encode,
     .q8_decode = q8_decode,
+    .q4_encode = mz_q4_encode_avx512,
+    .q4_decode = mz_q4_decode_avx512,
     .is_zero = is_zero,
     .split2 = mz_planes_split2_avx512,
     .merge2 = mz_planes_merge2_avx512,

@@ -8,6 +8,7 @@
  */
 #include "kernels/kernels.h"
 #include "kernels/planes.h"
+#include "kernels/q4.h"
 #include "kernels/q8_blocks.h"
 
 #include <arm_neon.h>
@@ -131,6 +132,8 @@ const mz_kernels mz_kernels_neon = {
     .name = "neon",
     .q8_encode = q8_encode,
     .q8_decode = q8_decode,
+    .q4_encode = mz_q4_encode_neon,
+    .q4_decode = mz_q4_decode_neon,
     .is_zero = is_zero,
     .split2 = mz_planes_split2_neon,
     .merge2 = mz_planes_merge2_neon,
