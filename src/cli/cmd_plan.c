@@ -31,7 +31,7 @@ static const char help[] =
     "  -m, --model FILE   GGUF file (required)\n"
     "  -c, --ctx TOKENS   tokens in the KV cache (4096)\n"
     "      --evict SIZE   how much to evict: 512M, 40% (of weights and KV)\n"
-    "      --codec NAME   q8 (default) or lossless: hybrid swap; raw: all KV to flash\n"
+    "      --codec NAME   q8 (default), q4, lossless: hybrid swap; raw: all KV to flash\n"
     "      --order NAME   backward (default), forward, random\n"
     "      --store DIR    directory of the store, whose profile counts (~/.cache/mzcache)\n"
     "      --json         one JSON line for each step, then the sums\n\n"

@@ -72,7 +72,8 @@ enum mz_cli_option {
     "  -m, --model FILE         GGUF file (required)\n"                                            \
     "  -c, --ctx TOKENS         size of the KV cache (the model's own)\n"                          \
     "      --codec NAME         raw: exact, to flash (default); q8: 8 bit, kept in memory;\n"      \
-    "                           lossless: exact, kept in memory, saves little\n"                   \
+    "                           q4: 4 bit, try your model first; lossless: exact,\n"               \
+    "                           kept in memory, saves little\n"                                    \
     "      --store DIR          where the store lies (~/.cache/mzcache)\n"                         \
     "      --threads N          compute threads (one per core)\n"                                  \
     "      --restore-threads N  threads that restore (chosen by the library)\n"                    \

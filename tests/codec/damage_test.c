@@ -22,6 +22,7 @@ typedef struct sample {
 
 static const sample samples[] = {
     {"q8", {MZ_ELEM_F16, 128, 3}},
+    {"q4", {MZ_ELEM_F16, 64, 74}},      /* a whole strip and a short one */
     {"sparse", {MZ_ELEM_F16, 64, 130}}, /* two blocks of 4096 and a short one, zeros in between */
     {"lossless", {MZ_ELEM_F16, 64, 130}},
     {"lossless", {MZ_ELEM_F32, 64, 3}},
@@ -143,11 +144,15 @@ static void test_forgeries(void **unused)
         size_t bytes = 0;
         guarded packed = encode_sample(of, &bytes), target = target_for(of);
         uint8_t *first = packed.data + HEADER;
-        uint8_t kept = *first;
+        uint8_t kept = first[0], kept_next = first[1];
         /* A code that is too large; a block that isn't there; a plane of another length. */
         *first = strcmp(of->name, "q8") == 0 ? 126 : 7;
+        if (strcmp(of->name, "q4") == 0) {
+            first[1] = 0x7c; /* lo of the first channel: NaN */
+        }
         seal(packed.data, bytes);
         expect_corrupt(of, &of->shape, packed.data, bytes, &target);
+        first[1] = kept_next;
         *first = kept | 8; /* q8: another value, which is fine; sparse: bit behind the last block */
         seal(packed.data, bytes);
         if (strcmp(of->name, "sparse") == 0) {
@@ -178,6 +183,7 @@ static void test_ids(void **unused)
     assert_string_equal(mz_codec_by_id(3)->name, "lossless");
     assert_string_equal(mz_codec_by_id(4)->name, "lz4");
     assert_string_equal(mz_codec_by_id(5)->name, "zstd");
+    assert_string_equal(mz_codec_by_id(6)->name, "q4");
     assert_true(mz_codec_find("sparse")->exact);
     assert_false(mz_codec_find("q8")->exact);
     size_t bytes = 0;
@@ -186,7 +192,7 @@ static void test_ids(void **unused)
         packed.data[4] = (uint8_t)id;
         packed.data[5] = (uint8_t)(id >> 8);
         seal(packed.data, bytes);
-        if (id >= 1 && id <= 5) {
+        if (id >= 1 && id <= 6) {
             assert_non_null(mz_codec_by_id((uint16_t)id));
         } else {
             assert_null(mz_codec_by_id((uint16_t)id));
