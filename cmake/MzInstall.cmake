@@ -65,7 +65,9 @@ file(RELATIVE_PATH MZ_PC_TO_PREFIX "/${MZ_INSTALL_PKGCONFIG_DIR}" "/")
 string(REGEX REPLACE "/$" "" MZ_PC_TO_PREFIX "${MZ_PC_TO_PREFIX}")
 file(RELATIVE_PATH MZ_PC_TO_INCLUDE "/" "/${CMAKE_INSTALL_INCLUDEDIR}")
 file(RELATIVE_PATH MZ_PC_TO_LIB "/" "/${CMAKE_INSTALL_LIBDIR}")
-configure_file("${PROJECT_SOURCE_DIR}/cmake/mzcache.pc.in"
-               "${PROJECT_BINARY_DIR}/cmake/mzcache.pc" @ONLY)
-install(FILES "${PROJECT_BINARY_DIR}/cmake/mzcache.pc"
-        DESTINATION "${MZ_INSTALL_PKGCONFIG_DIR}")
+foreach(package IN ITEMS mzcache mzcache-llm)
+  configure_file("${PROJECT_SOURCE_DIR}/cmake/${package}.pc.in"
+                 "${PROJECT_BINARY_DIR}/cmake/${package}.pc" @ONLY)
+  install(FILES "${PROJECT_BINARY_DIR}/cmake/${package}.pc"
+          DESTINATION "${MZ_INSTALL_PKGCONFIG_DIR}")
+endforeach()
