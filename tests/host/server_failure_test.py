@@ -60,7 +60,8 @@ class FailureTest(unittest.TestCase):
     def test_store_that_cannot_be_written(self):
         with folder() as home:
             (home / "file").write_text("not a folder")
-            with Server(*ARGUMENTS, exec_options=("--store", str(home / "file" / "store"))) as server:
+            store = str(home / "file" / "store")
+            with Server(*ARGUMENTS, exec_options=("--store", store)) as server:
                 def evict_all():
                     result = server.mzcache("evict", "100%")
                     self.assertEqual(result.returncode, 3, result.stdout + result.stderr)

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: MIT
 """Goal: servers are told apart from outside, and each ends cleanly when asked to, evicted or not.
 
-Method: two servers that share a folder of control sockets; `mzcache` with and without --pid; SIGTERM.
-Right values: the process ids and exit codes that the kernel gives, and the stock server's exit code.
+Method: two servers that share a folder of control sockets; `mzcache` with and without --pid;
+SIGTERM. Right values: process ids that the kernel gives, and the stock server's exit code.
 """
 
 import json
