@@ -85,7 +85,7 @@ typedef struct mz_pool_status {
     bool restoring;                   /* a restore is under way */
     char codec[16];                   /* codec of KV chunks: "raw", "q8" */
     char store_dir[256];              /* directory of the store file, "" when there is none */
-    char last_error[256];             /* last failure in plain words, "" when there was none */
+    char last_error[512];             /* last failure in plain words, "" when there was none */
     uint64_t plan_read_bytes_per_s;   /* what plans reckon with: reading from flash, ... */
     uint64_t plan_decode_bytes_per_s; /* ... and decoding; 0 with "raw", which decodes nothing */
     char rates[16]; /* where both come from: "measured", "quick" (in two seconds) or "assumed" */

@@ -52,17 +52,16 @@ mz_status mz_error_set(mz_error *error, mz_status status, int sys_errno, const c
 
 void mz_error_prefix(mz_error *error, const char *format, ...)
 {
-    char before[sizeof error->text];
+    char before[101];
     char after[sizeof error->text];
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(before, sizeof before, format, arguments);
     va_end(arguments);
     memcpy(after, error->text, sizeof after);
-    int used = snprintf(error->text, sizeof error->text, "%.100s: ", before);
-    if (used > 0) {
-        snprintf(error->text + used, sizeof error->text - (size_t)used, "%.135s", after);
-    }
+    size_t used = strlen(before);
+    memcpy(error->text, before, used);
+    snprintf(error->text + used, sizeof error->text - used, ": %s", after);
 }
 
 mz_status mz_status_from_errno(int sys_errno)

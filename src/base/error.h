@@ -14,7 +14,7 @@
 typedef struct mz_error {
     mz_status status; /* MZ_OK while nothing failed */
     int sys_errno;    /* errno of the call that failed, 0 if none */
-    char text[240];   /* what failed and what to do, "" while nothing failed */
+    char text[480];   /* what failed and what to do, "" while nothing failed */
 } mz_error;
 
 #define MZ_ERROR_INIT {MZ_OK, 0, ""}
@@ -23,7 +23,7 @@ typedef struct mz_error {
 mz_status mz_error_set(mz_error *error, mz_status status, int sys_errno, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* Put "prefix: " before the text. */
+/* Put "prefix: " before the text; a prefix over 100 bytes is cut off, for the reason stands last. */
 void mz_error_prefix(mz_error *error, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 

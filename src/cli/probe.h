@@ -27,7 +27,7 @@ typedef struct mz_probe_store {
     bool usable;         /* a file can be made and written there */
     bool direct;         /* O_DIRECT works, for reads and writes */
     uint64_t free_bytes; /* for this user */
-    char reason[256];    /* why it is not usable */
+    char reason[512];    /* why it is not usable */
 } mz_probe_store;
 void mz_probe_store_dir(const char *directory, mz_probe_store *result);
 

@@ -37,7 +37,7 @@ typedef struct mz_cli_eviction {
     uint64_t freed_bytes;
     uint64_t taken_ns;
     uint64_t pss_before, pss_after; /* bytes, of the process */
-    char reason[256];               /* if status is not MZ_OK */
+    char reason[512];               /* if status is not MZ_OK */
 } mz_cli_eviction;
 
 /* Load the model. Returns an exit code, having said why on stderr if it is not 0. */
