@@ -37,8 +37,9 @@ typedef struct mz_llm_options {
     int flash_attention;     /* 1 on, 0 off, -1 llama.cpp decides */
     /* What to take away of the pipeline, to compare; NULL: nothing. The words are README's. */
     const char *order, *overlap, *paths;
-    bool no_mmap; /* load weights by read instead of mmap */
-    bool stock;   /* do not use the mzCache device: the bare engine, to compare with */
+    const char *trace; /* file for a trace of all events, written at exit; NULL: none */
+    bool no_mmap;      /* load weights by read instead of mmap */
+    bool stock;        /* do not use the mzCache device: the bare engine, to compare with */
 } mz_llm_options;
 
 /* Set every field to its default. */
@@ -46,8 +47,8 @@ MZ_API void mz_llm_options_default(mz_llm_options *options);
 
 /*
  * Load a model. The first open of a process loads the plug-in too; it has one pool per process, so
- * codec, store_dir, restore_threads, order, overlap and paths count in that open only (they are
- * handed over as MZCACHE_CODEC, MZCACHE_STORE and so on; a NULL or 0 leaves what the environment
+ * codec, store_dir, restore_threads, order, overlap, paths and trace count in that open only (they
+ * are handed over as MZCACHE_CODEC, MZCACHE_STORE and so on; a NULL or 0 leaves what the environment
  * says).
  * Owner: the caller frees *llm by mz_llm_close.
  * message: receives one sentence on failure, at most message_bytes including its 0; may be NULL.

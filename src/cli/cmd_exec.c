@@ -45,7 +45,7 @@ static const char help[] =
 enum { OPTION_LOG = MZ_CLI_OWN, OPTION_GUARD };
 
 typedef struct exec_options {
-    const char *codec, *store, *threads, *log, *plugin, *order, *overlap, *paths;
+    const char *codec, *store, *threads, *log, *plugin, *order, *overlap, *paths, *trace;
     bool guard, wants_help;
 } exec_options;
 
@@ -79,6 +79,9 @@ static bool take_option(int option, const char *value, exec_options *options)
     case MZ_CLI_PATHS:
         options->paths = value;
         return mz_cli_check_switch(COMMAND, option, value);
+    case MZ_CLI_TRACE:
+        options->trace = value;
+        return true;
     case OPTION_LOG:
         options->log = value;
         return mz_cli_take_choice(COMMAND, "--log", value, levels, &index);
@@ -164,6 +167,7 @@ int mz_cli_exec(int argc, char **argv)
     set_if("MZCACHE_ORDER", options.order);
     set_if("MZCACHE_OVERLAP", options.overlap);
     set_if("MZCACHE_PATHS", options.paths);
+    set_if("MZCACHE_TRACE", options.trace);
     set_if("MZCACHE_GUARD", options.guard ? "1" : NULL);
     execvp(argv[optind], argv + optind);
     int reason = errno;

@@ -176,6 +176,9 @@ static bool take_text(const char *command, int option, const char *value, mz_llm
     case MZ_CLI_PATHS:
         llm->paths = value;
         return mz_cli_check_switch(command, option, value);
+    case MZ_CLI_TRACE:
+        llm->trace = value;
+        return true;
     case MZ_CLI_KV_TYPE:
         llm->kv_type = value;
         return mz_cli_take_choice(command, "--kv-type", value, types, &index);
@@ -216,6 +219,7 @@ bool mz_cli_take_model_option(const char *command, int option, const char *value
     case MZ_CLI_ORDER:
     case MZ_CLI_OVERLAP:
     case MZ_CLI_PATHS:
+    case MZ_CLI_TRACE:
     case MZ_CLI_KV_TYPE:
     case MZ_CLI_FLASH_ATTN:
         return take_text(command, option, value, &model->llm);

@@ -30,25 +30,28 @@ enum mz_cli_option {
     MZ_CLI_ORDER,
     MZ_CLI_OVERLAP,
     MZ_CLI_PATHS,
+    MZ_CLI_TRACE,
     MZ_CLI_JSON,
     MZ_CLI_OWN
 };
 
-/* Options that take a part of the pipeline away, to compare. */
+/* Options that take a part of the pipeline away, to compare, or show what it does. */
 #define MZ_CLI_SWITCHES_LONG                                                                       \
     {"order", required_argument, NULL, MZ_CLI_ORDER},                                              \
         {"overlap", required_argument, NULL, MZ_CLI_OVERLAP},                                      \
+        {"paths", required_argument, NULL, MZ_CLI_PATHS},                                          \
     {                                                                                              \
-        "paths", required_argument, NULL, MZ_CLI_PATHS                                             \
+        "trace", required_argument, NULL, MZ_CLI_TRACE                                             \
     }
 
 #define MZ_CLI_SWITCHES_HELP                                                                       \
-    "To compare:\n"                                                                                \
+    "To compare and to look inside:\n"                                                             \
     "      --order ORDER        which layers leave first: backward-out (default), forward-out,\n"  \
     "                           random-out[:SEED]\n"                                               \
     "      --overlap WHAT       of allocation, reload and prefill: all (default), alloc-reload,\n" \
     "                           reload-prefill, none\n"                                            \
-    "      --paths HOW          reading and decoding: parallel (default), sequential\n"
+    "      --paths HOW          reading and decoding: parallel (default), sequential\n"            \
+    "      --trace FILE         write what happened when, for a trace viewer, at exit\n"
 
 #define MZ_CLI_MODEL_SHORT "hm:c:"
 #define MZ_CLI_MODEL_LONG                                                                          \

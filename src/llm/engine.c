@@ -92,7 +92,7 @@ static void hand_over_options(const mz_llm_options *options)
     const char *const texts[][2] = {
         {"MZCACHE_CODEC", options->codec}, {"MZCACHE_STORE", options->store_dir},
         {"MZCACHE_ORDER", options->order}, {"MZCACHE_OVERLAP", options->overlap},
-        {"MZCACHE_PATHS", options->paths},
+        {"MZCACHE_PATHS", options->paths}, {"MZCACHE_TRACE", options->trace},
     };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         if (texts[i][1] != NULL) {

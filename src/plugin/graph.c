@@ -221,11 +221,20 @@ static enum ggml_status compute_until(progress *work, int end)
     const mz_host *host = &work->plugin->host;
     int first = work->done;
     work->done = end;
+    uint64_t start_ns = mz_trace_start(work->plugin->trace);
+    enum ggml_status status;
     if (first == 0 && end == work->graph->n_nodes) {
-        return host->ggml_backend_graph_compute(work->cpu, work->graph);
+        status = host->ggml_backend_graph_compute(work->cpu, work->graph);
+    } else {
+        struct ggml_cgraph part = host->ggml_graph_view(work->graph, first, end);
+        status = host->ggml_backend_graph_compute(work->cpu, &part);
     }
-    struct ggml_cgraph part = host->ggml_graph_view(work->graph, first, end);
-    return host->ggml_backend_graph_compute(work->cpu, &part);
+    mz_trace_add(work->plugin->trace, start_ns,
+                 &(mz_trace_what){.name = "compute",
+                                  .category = "graph",
+                                  .keys = {"first_node", "nodes"},
+                                  .values = {(uint64_t)first, (uint64_t)(end - first)}});
+    return status;
 }
 
 /* Node before which to cut so that `node` may wait: the CPU backend fuses a norm with its scale. */

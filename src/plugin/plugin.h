@@ -31,6 +31,7 @@ typedef struct mz_plugin {
     const mz_os *os;
     mz_pool *pool;
     mz_log_sink log;
+    mz_trace *trace;                 /* NULL: none is wanted */
     pthread_mutex_t lock;            /* see above */
     mz_arena *arenas;                /* guarded by lock */
     _Atomic(ggml_backend_dev_t) cpu; /* the host's CPU device, found at first use; relaxed */

@@ -120,6 +120,18 @@ static mz_pool_switches switches_from_env(const mz_log_sink *log)
     return switches;
 }
 
+/* Events go to the file that MZCACHE_TRACE names, when the process ends. */
+static mz_trace *trace_from_env(const mz_log_sink *log)
+{
+    const char *path = getenv("MZCACHE_TRACE");
+    mz_trace *trace = NULL;
+    mz_error error = MZ_ERROR_INIT;
+    if (path != NULL && *path != '\0' && mz_trace_create(path, &trace, &error) != MZ_OK) {
+        mz_log(log, MZ_LOG_WARN, "MZCACHE_TRACE is ignored: %s", error.text);
+    }
+    return trace;
+}
+
 static mz_status create_pool(mz_plugin *plugin, mz_error *error)
 {
     const char *guard = getenv("MZCACHE_GUARD");
@@ -129,6 +141,7 @@ static mz_status create_pool(mz_plugin *plugin, mz_error *error)
         .store_dir = getenv("MZCACHE_STORE"),
         .restore_threads = threads_from_env(&plugin->log),
         .auto_profile = wants_profile(getenv("MZCACHE_PROFILE")),
+        .trace = plugin->trace,
         .switches = switches_from_env(&plugin->log),
         .guard = guard != NULL && strcmp(guard, "1") == 0,
         .log = plugin->log,
@@ -153,7 +166,7 @@ static void start_control(mz_plugin *plugin)
 }
 
 /*
- * The socket's file must go with the process, and nothing else may happen here. Any thread may have
+ * The socket's file must go with the process and the trace be written; nothing else may happen here. Any thread may have
  * called exit(), even one inside a step of inference or inside ggml_backend_init, with others still
  * computing. So no lock is taken and no thread joined: a request under way may be waiting for the
  * very step that will never end. The threads and the pool end with the process a moment later. The
@@ -162,6 +175,8 @@ static void start_control(mz_plugin *plugin)
  */
 __attribute__((destructor)) static void leave_process(void)
 {
+    mz_error ignored = MZ_ERROR_INIT; /* nobody is left to hear it */
+    (void)mz_trace_write(state.plugin.trace, &ignored);
     mz_control_hide(atomic_load_explicit(&state.control, memory_order_acquire));
 }
 
@@ -169,8 +184,11 @@ static mz_status start_plugin(mz_plugin *plugin, const mz_host *host, mz_error *
 {
     plugin->host = *host;
     plugin->os = mz_os_linux();
+    plugin->trace = trace_from_env(&plugin->log);
     mz_status status = create_pool(plugin, error);
     if (status != MZ_OK) {
+        mz_trace_destroy(plugin->trace);
+        plugin->trace = NULL;
         return status;
     }
     pthread_mutex_init(&plugin->lock, NULL);

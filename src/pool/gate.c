@@ -122,6 +122,7 @@ bool mz_pool_ready(mz_pool *pool, const void *address, uint64_t bytes)
  */
 static mz_status unit_wait(mz_pool *pool, mz_unit *unit, mz_error *error)
 {
+    uint64_t start_ns = mz_trace_start(pool->restore.trace);
     uint32_t failures = unit->failures;
     bool joined = unit->state == MZ_UNIT_RESTORING;
     while (unit->state != MZ_UNIT_RESIDENT) {
@@ -146,6 +147,7 @@ static mz_status unit_wait(mz_pool *pool, mz_unit *unit, mz_error *error)
         }
         pthread_cond_wait(&pool->restore.change, &pool->restore.lock);
     }
+    mz_unit_trace(pool->restore.trace, start_ns, "wait", unit, mz_unit_live_pages(unit));
     return MZ_OK;
 }
 

@@ -15,6 +15,7 @@
 /* Give the pages of a unit back; its bytes are elsewhere. Without the lock. */
 static mz_status drop_pages(mz_pool *pool, mz_unit *unit, mz_error *error)
 {
+    uint64_t start_ns = mz_trace_start(pool->restore.trace);
     for (uint32_t i = 0; i < unit->span_count; i++) {
         const mz_span *place = &unit->spans[i].place;
         mz_status status = mz_memory_drop(pool->os, place->address, place->bytes, error);
@@ -25,6 +26,7 @@ static mz_status drop_pages(mz_pool *pool, mz_unit *unit, mz_error *error)
             return status;
         }
     }
+    mz_unit_trace(pool->restore.trace, start_ns, "drop", unit, mz_unit_live_pages(unit));
     return MZ_OK;
 }
 
@@ -73,6 +75,7 @@ static void pop_spans(mz_pool *pool, mz_unit *unit)
 
 static mz_status push_unit(mz_pool *pool, mz_unit *unit, mz_error *error)
 {
+    uint64_t start_ns = mz_trace_start(pool->restore.trace);
     mz_status status = MZ_OK;
     for (uint32_t i = 0; i < unit->span_count && status == MZ_OK; i++) {
         if (unit->spans[i].live_bytes > 0) {
@@ -82,6 +85,7 @@ static mz_status push_unit(mz_pool *pool, mz_unit *unit, mz_error *error)
     if (status != MZ_OK) {
         pop_spans(pool, unit);
     }
+    mz_unit_trace(pool->restore.trace, start_ns, "encode", unit, mz_unit_live_pages(unit));
     return status;
 }
 
@@ -158,6 +162,7 @@ static mz_status write_encoded(mz_pool *pool, mz_unit_span *span, uint64_t offse
 /* Write a whole unit into a fresh slot. Without the lock. */
 static mz_status write_unit(mz_pool *pool, mz_unit *unit, mz_error *error)
 {
+    uint64_t start_ns = mz_trace_start(pool->restore.trace);
     uint64_t payload = 0;
     for (uint32_t i = 0; i < unit->span_count; i++) {
         payload += span_slot_bytes(unit, i);
@@ -189,6 +194,7 @@ static mz_status write_unit(mz_pool *pool, mz_unit *unit, mz_error *error)
         status = mz_store_write_header(pool->store, slot, (uint32_t)unit->tag, unit->layer,
                                        unit->chunk, error);
     }
+    mz_unit_trace(pool->restore.trace, start_ns, "write", unit, payload);
     pthread_mutex_lock(&pool->restore.lock);
     pool->bounce_used = pool->bounce_used || bounced;
     if (status == MZ_OK) {

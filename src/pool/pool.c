@@ -118,6 +118,7 @@ mz_status mz_pool_create(const mz_pool_options *options, mz_pool **pool, mz_erro
         made->restore.paths = options->switches.paths;
         made->restore.os = made->os;
         made->restore.log = made->log;
+        made->restore.trace = options->trace;
         made->restore.guard = made->guard;
         made->restore.stack = made->stack;
         made->restore.store = made->store;

@@ -53,6 +53,7 @@ typedef struct mz_pool_options {
     const char *profile_command; /* that does it; NULL: the mzcache beside this library */
     mz_pool_switches switches;
     bool guard;      /* forbid access to evicted ranges: a stray access faults (for tests) */
+    mz_trace *trace; /* where events are noted, outlives the pool; NULL: nowhere */
     mz_log_sink log; /* where lines go */
 } mz_pool_options;
 

@@ -77,6 +77,7 @@ typedef struct mz_restore_worker {
 struct mz_restore {
     const mz_os *os;
     mz_log_sink log;
+    mz_trace *trace;         /* borrowed; NULL: none is wanted */
     bool guard;              /* evicted ranges are PROT_NONE and must be opened first */
     mz_stack *stack;         /* borrowed */
     mz_store *store;         /* borrowed */

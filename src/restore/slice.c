@@ -105,19 +105,23 @@ static mz_status slice_decode(mz_restore *restore, mz_unit *unit, slice_place at
     } else {
         mz_file *file = mz_store_file(restore->store);
         count = span->kept_bytes;
+        uint64_t start_ns = mz_trace_start(restore->trace);
         mz_status status =
             mz_file_read(file, bounce, mz_page_ceil(count), span->kept_offset, error);
         if (status != MZ_OK) {
             status =
                 mz_file_read_buffered(file, bounce, mz_page_ceil(count), span->kept_offset, error);
         }
+        mz_unit_trace(restore->trace, start_ns, "read", unit, mz_page_ceil(count));
         if (status != MZ_OK) {
             return status;
         }
         result->read_bytes += mz_page_ceil(count);
         bytes = bounce;
     }
+    uint64_t start_ns = mz_trace_start(restore->trace);
     mz_status status = mz_codec_decode(&span->kept_shape, bytes, count, span->place.address);
+    mz_unit_trace(restore->trace, start_ns, "decode", unit, at.bytes);
     if (status != MZ_OK) {
         return mz_error_set(error, status, 0, "the kept copy is damaged");
     }
@@ -136,7 +140,9 @@ static mz_status slice_commit(mz_restore *restore, mz_unit *unit, slice_place at
     }
     bool sparse = !span_is_sliced(unit, at.span) && span->place.elem == MZ_ELEM_OPAQUE;
     if (status == MZ_OK && !sparse) {
+        uint64_t start_ns = mz_trace_start(restore->trace);
         status = mz_memory_populate(restore->os, target, at.bytes, error);
+        mz_unit_trace(restore->trace, start_ns, "allocate", unit, at.bytes);
     }
     return status;
 }
@@ -163,7 +169,9 @@ mz_status mz_slice_run(mz_restore *restore, mz_file *source, mz_unit *unit, uint
         status = mz_file_changed(file, error);
     }
     if (status == MZ_OK) {
+        uint64_t start_ns = mz_trace_start(restore->trace);
         status = slice_read(file, unit, at, unit->has_source && !span->hashed, error);
+        mz_unit_trace(restore->trace, start_ns, "read", unit, at.bytes);
         result->read_bytes += status == MZ_OK ? at.bytes : 0;
     }
     return status;

@@ -67,6 +67,7 @@ static void unit_settle(mz_restore *restore, mz_unit *unit)
         unit->clean = unit->has_source || unit->slot.bytes > 0;
         restore->counters.restores++;
         mz_restore_move(restore, unit, MZ_UNIT_RESIDENT);
+        mz_unit_trace(restore->trace, 0, "ready", unit, mz_unit_live_pages(unit));
     } else {
         char name[64];
         unit->error = unit->attempt;

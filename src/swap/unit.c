@@ -52,6 +52,16 @@ const char *mz_unit_name(const mz_unit *unit, char *text, size_t capacity)
     return text;
 }
 
+void mz_unit_trace(mz_trace *trace, uint64_t start_ns, const char *what, const mz_unit *unit,
+                   uint64_t bytes)
+{
+    mz_trace_add(trace, start_ns,
+                 &(mz_trace_what){.name = what,
+                                  .category = unit->tag == MZ_TAG_WEIGHTS ? "weights" : "kv",
+                                  .keys = {"layer", "chunk", "bytes"},
+                                  .values = {unit->layer, unit->chunk, bytes}});
+}
+
 static bool span_is_valid(const mz_span *span)
 {
     return ((uintptr_t)span->address | span->bytes | span->file_offset) % MZ_PAGE_BYTES == 0 &&

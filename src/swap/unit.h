@@ -14,6 +14,7 @@
 #ifndef MZ_SWAP_UNIT_H
 #define MZ_SWAP_UNIT_H
 
+#include "base/trace.h"
 #include "codec/codec.h"
 #include "mzcache/mzcache.h"
 #include "os/os.h"
@@ -119,6 +120,10 @@ const char *mz_unit_state_name(mz_unit_state state);
 
 /* "weights of layer 3", "KV chunk 7 of layer 3" into text; returns text. */
 const char *mz_unit_name(const mz_unit *unit, char *text, size_t capacity);
+
+/* Note what was done with a unit, or a part of it of so many bytes, since start_ns. */
+void mz_unit_trace(mz_trace *trace, uint64_t start_ns, const char *what, const mz_unit *unit,
+                   uint64_t bytes);
 
 /* Pages of live bytes, in bytes: what eviction gives back of a unit that is resident. */
 uint64_t mz_unit_live_pages(const mz_unit *unit);

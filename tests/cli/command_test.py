@@ -124,7 +124,8 @@ class ExecTest(unittest.TestCase):
     def test_variables_and_exit_code_of_the_host(self):
         result = mzcache("exec", "--codec", "q8", "--store", "/tmp/s", "--restore-threads", "3",
                          "--log", "debug", "--guard", "--order", "random-out:3",
-                         "--overlap", "none", "--paths", "sequential", "--", "sh", "-c", "env; exit 7")
+                         "--overlap", "none", "--paths", "sequential",
+                         "--trace", "/tmp/t.json", "--", "sh", "-c", "env; exit 7")
         self.assertEqual(result.returncode, 7)
         variables = dict(line.split("=", 1) for line in result.stdout.splitlines() if "=" in line)
         plugin = variables["GGML_BACKEND_PATH"]
@@ -135,7 +136,8 @@ class ExecTest(unittest.TestCase):
              if name.startswith("MZCACHE_") and name not in os.environ},
             {"MZCACHE_CODEC": "q8", "MZCACHE_STORE": "/tmp/s", "MZCACHE_RESTORE_THREADS": "3",
              "MZCACHE_LOG": "debug", "MZCACHE_GUARD": "1", "MZCACHE_ORDER": "random-out:3",
-             "MZCACHE_OVERLAP": "none", "MZCACHE_PATHS": "sequential"})
+             "MZCACHE_OVERLAP": "none", "MZCACHE_PATHS": "sequential",
+             "MZCACHE_TRACE": "/tmp/t.json"})
         # No device is named, so that a host without the plug-in starts too (tests/host).
         self.assertNotIn("LLAMA_ARG_DEVICE", variables)
 
