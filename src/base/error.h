@@ -23,7 +23,7 @@ typedef struct mz_error {
 mz_status mz_error_set(mz_error *error, mz_status status, int sys_errno, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* Put "prefix: " before the text; a prefix over 100 bytes is cut off, for the reason stands last. */
+/* Put "prefix: " before the text. Of a long prefix the first 100 bytes: the reason stands last. */
 void mz_error_prefix(mz_error *error, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 

@@ -8,8 +8,8 @@
  * MZ0) would be such an option, but then a host that can't load the plug-in ends with "invalid
  * device". So exec sets one that names nothing: an override that matches no tensor.
  *
- * The plug-in takes its own options from MZCACHE_*. This process becomes the host: its signals, exit
- * code and terminal are those of the host. Whatever the plug-in does, the host starts.
+ * The plug-in takes its own options from MZCACHE_*. This process becomes the host: its signals,
+ * exit code and terminal are those of the host. Whatever the plug-in does, the host starts.
  */
 #include <errno.h>
 #include <getopt.h>
