@@ -102,6 +102,7 @@ typedef struct mz_pool_status {
  *   first and the eviction goes on after it.
  * Errors: MZ_E_PARTIAL when less than `bytes` was evictable or the store refused more; the reason
  *   stands in mz_pool_status.last_error. MZ_E_INVALID for a null pool or bytes == 0.
+ *   MZ_E_UNSUPPORTED in a process forked from the one that loaded the model.
  *   MZ_E_BUSY from a callback inside a step of inference, which it would wait for.
  */
 MZ_API mz_status mz_evict(mz_pool *pool, uint64_t bytes, uint64_t *freed);
@@ -115,7 +116,10 @@ MZ_API mz_status mz_evict_tagged(mz_pool *pool, uint64_t bytes, unsigned tags, u
  */
 MZ_API mz_status mz_prefetch(mz_pool *pool);
 
-/* Wait until no restore is under way. MZ_E_IO, MZ_E_CORRUPT or MZ_E_CHANGED when a unit failed. */
+/*
+ * Wait until no restore is under way. MZ_E_IO, MZ_E_CORRUPT or MZ_E_CHANGED when a unit failed,
+ * MZ_E_CANCELLED when an eviction took back what mz_prefetch had asked for.
+ */
 MZ_API mz_status mz_prefetch_wait(mz_pool *pool);
 
 /* Take a consistent picture of the pool. Never restores or touches evicted memory. */

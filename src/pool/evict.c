@@ -7,6 +7,8 @@
  * planned anew afterwards. A unit that could not be written stays resident and is left out for the
  * rest of the call; once the store refused a write, the rest is planned without it.
  */
+#include <unistd.h>
+
 #include "base/clock.h"
 #include "kernels/kernels.h"
 #include "os/memory.h"
@@ -192,6 +194,9 @@ mz_status mz_evict_tagged(mz_pool *pool, uint64_t bytes, unsigned tags, uint64_t
 {
     if (pool == NULL || bytes == 0 || (tags & ~(unsigned)MZ_TAG_ALL) != 0 || tags == 0) {
         return MZ_E_INVALID;
+    }
+    if (getpid() != pool->process) {
+        return MZ_E_UNSUPPORTED; /* its threads stayed behind, and locks may be held for ever */
     }
     uint64_t start_ns = mz_now_ns();
     evict_call call = {.bytes = bytes, .tags = tags, .first = MZ_ERROR_INIT};

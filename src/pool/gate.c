@@ -7,6 +7,8 @@
  * hand. So that an eviction is not starved by steps that overlap for ever, it gets its turn after
  * MZ_STEPS_BEFORE_EVICT of them.
  */
+#include <unistd.h>
+
 #include "base/clock.h"
 #include "pool/internal.h"
 
@@ -122,6 +124,11 @@ bool mz_pool_ready(mz_pool *pool, const void *address, uint64_t bytes)
  */
 static mz_status unit_wait(mz_pool *pool, mz_unit *unit, mz_error *error)
 {
+    if (getpid() != pool->process) {
+        return mz_error_set(error, MZ_E_UNSUPPORTED, 0,
+                            "this process was forked from the one that loaded the model: what was "
+                            "evicted there can't be restored here; load the model in this process");
+    }
     uint64_t start_ns = mz_trace_start(pool->restore.trace);
     uint32_t failures = unit->failures;
     bool joined = unit->state == MZ_UNIT_RESTORING;
@@ -228,6 +235,7 @@ mz_status mz_prefetch(mz_pool *pool)
     }
     pthread_mutex_lock(&pool->restore.lock);
     mz_pool_sort(pool);
+    pool->prefetch_taken_back = pool->restore.taken_back;
     mz_restore_request(&pool->restore, pool->units, pool->unit_count);
     pthread_mutex_unlock(&pool->restore.lock);
     return MZ_OK;
@@ -239,6 +247,7 @@ mz_status mz_prefetch_wait(mz_pool *pool)
         return MZ_E_INVALID;
     }
     mz_status status = MZ_OK;
+    bool away = false;
     pthread_mutex_lock(&pool->restore.lock);
     while (mz_restore_busy(&pool->restore)) {
         pthread_cond_wait(&pool->restore.change, &pool->restore.lock);
@@ -247,7 +256,11 @@ mz_status mz_prefetch_wait(mz_pool *pool)
         const mz_unit *unit = pool->units[i];
         if (unit->state != MZ_UNIT_RESIDENT) {
             status = unit->error.status;
+            away = true;
         }
+    }
+    if (status == MZ_OK && away && pool->restore.taken_back != pool->prefetch_taken_back) {
+        status = MZ_E_CANCELLED;
     }
     pthread_mutex_unlock(&pool->restore.lock);
     return status;

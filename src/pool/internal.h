@@ -10,6 +10,8 @@
 #ifndef MZ_POOL_INTERNAL_H
 #define MZ_POOL_INTERNAL_H
 
+#include <sys/types.h>
+
 #include "pool/pool.h"
 #include "restore/restore.h"
 #include "swap/policy.h"
@@ -46,6 +48,8 @@ struct mz_pool {
     mz_unit **scratch; /* [unit_capacity], for building requests */
     uint64_t mark;
 
+    uint64_t prefetch_taken_back; /* restore.taken_back when mz_prefetch was called last */
+    pid_t process;                /* that made the pool: only there are restore threads */
     uint32_t steps_open, steps_waiting;
     uint32_t steps_passed;                 /* steps begun since an eviction waits; see evict.c */
     pthread_t step_owners[MZ_STEP_OWNERS]; /* [step_owner_count] threads with an open step */

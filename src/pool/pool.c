@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/cache_directory.h"
 #include "base/clock.h"
@@ -90,6 +91,7 @@ mz_status mz_pool_create(const mz_pool_options *options, mz_pool **pool, mz_erro
         return mz_error_set(error, MZ_E_NOMEM, 0, "no memory for a pool");
     }
     made->os = options->os != NULL ? options->os : mz_os_linux();
+    made->process = getpid();
     made->log = options->log;
     made->guard = options->guard;
     made->auto_profile = options->auto_profile;

@@ -105,6 +105,7 @@ void mz_restore_pause(mz_restore *restore)
             mz_unit *next = unit->later;
             if (unit->state != MZ_UNIT_RESTORING) {
                 queue_remove(restore, unit);
+                restore->taken_back++;
             }
             unit = next;
         }

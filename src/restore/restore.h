@@ -92,7 +92,8 @@ struct mz_restore {
     uint32_t allocating; /* slices whose pages are being committed in a stage of their own */
     mz_overlap overlap;
     mz_paths paths;
-    bool paused; /* an eviction holds the pool: hand out no new unit */
+    uint64_t taken_back; /* units that a pause took out of the queues so far */
+    bool paused;         /* an eviction holds the pool: hand out no new unit */
     bool stop;
     /* Units that are not RESIDENT; written under the lock, read anywhere (acquire/release). */
     atomic_uint away;

@@ -4,66 +4,13 @@
  * Method: the table of system calls notes the order of page commits and reads, or holds reads back:
  * what goes on meanwhile did not wait for them. No time is measured.
  */
+#include "pool/call_notes.h"
 #include "pool/fixture.h"
 #include "pool/internal.h"
 
 #include <cmocka.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <time.h>
-
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23
-#endif
-
-static struct {
-    pthread_mutex_t lock;
-    pthread_cond_t open;
-    bool held;
-    unsigned commits, reads;           /* finished so far */
-    unsigned reads_before_last_commit; /* finished when the last commit began */
-    const uint8_t *watched;            /* a page commit that begins here ... */
-    unsigned reads_before_watched;     /* ... came after so many reads */
-} calls = {.lock = PTHREAD_MUTEX_INITIALIZER, .open = PTHREAD_COND_INITIALIZER};
-
-static ssize_t note_read(void *context, int fd, void *data, size_t bytes, off_t offset)
-{
-    (void)context;
-    pthread_mutex_lock(&calls.lock);
-    while (calls.held) {
-        pthread_cond_wait(&calls.open, &calls.lock);
-    }
-    pthread_mutex_unlock(&calls.lock);
-    ssize_t moved = mz_os_linux()->pread(NULL, fd, data, bytes, offset);
-    pthread_mutex_lock(&calls.lock);
-    calls.reads++;
-    pthread_mutex_unlock(&calls.lock);
-    return moved;
-}
-
-static int note_advice(void *context, void *address, size_t bytes, int advice)
-{
-    (void)context;
-    if (advice == MADV_POPULATE_WRITE) {
-        pthread_mutex_lock(&calls.lock);
-        calls.commits++;
-        calls.reads_before_last_commit = calls.reads;
-        if (address == calls.watched) {
-            calls.reads_before_watched = calls.reads;
-        }
-        pthread_mutex_unlock(&calls.lock);
-    }
-    return mz_os_linux()->madvise(NULL, address, bytes, advice);
-}
-
-static void hold_reads(bool held)
-{
-    pthread_mutex_lock(&calls.lock);
-    calls.held = held;
-    pthread_cond_broadcast(&calls.open);
-    pthread_mutex_unlock(&calls.lock);
-}
 
 /* A toy whose calls are noted, with everything read once and evicted by `bytes`. */
 static void open_evicted(toy_model *toy, const char *codec, const mz_pool_switches *switches,
@@ -74,10 +21,7 @@ static void open_evicted(toy_model *toy, const char *codec, const mz_pool_switch
     assert_true(toy_is_right(toy));
     mz_pool_set_switches(toy->pool, switches);
     (void)mz_evict(toy->pool, bytes, NULL);
-    toy->fault.os.pread = note_read;
-    toy->fault.os.madvise = note_advice;
-    calls.commits = calls.reads = calls.reads_before_last_commit = 0;
-    calls.watched = NULL;
+    calls_note(&toy->fault.os);
 }
 
 static bool weights_are_here(toy_model *toy, uint32_t layer)
@@ -162,10 +106,10 @@ static void prefill_waits_where_it_must_not_overlap(void **state)
         bool prefills = mz_overlap_prefills((mz_overlap)overlap);
         mz_range all = {toy.weights, (uint64_t)TOY_LAYERS * TOY_WEIGHT_STRIDE};
         mz_pool_step_begin(toy.pool);
-        hold_reads(prefills);
+        calls_hold_reads(prefills);
         mz_pool_request(toy.pool, &all, 1); /* would never return if it waited for held reads */
         assert_int_equal(mz_pool_ready(toy.pool, toy.weights, TOY_WEIGHT_BYTES), !prefills);
-        hold_reads(false);
+        calls_hold_reads(false);
         mz_pool_step_end(toy.pool);
         assert_true(toy_is_right(&toy));
         toy_close(&toy);
@@ -196,13 +140,13 @@ static void decoding_waits_for_reading_only_if_told(void **state)
         const mz_span *place = &unit->spans[0].place;
         calls.watched = place->address;
         mz_error error = MZ_ERROR_INIT;
-        hold_reads(paths == MZ_PATHS_PARALLEL);
+        calls_hold_reads(paths == MZ_PATHS_PARALLEL);
         mz_pool_step_begin(toy.pool);
         assert_int_equal(mz_prefetch(toy.pool), MZ_OK);
         /* In parallel this ends although no read can. */
         assert_int_equal(mz_pool_need(toy.pool, place->address, place->bytes, &error), MZ_OK);
         unsigned reads_before = calls.reads_before_watched;
-        hold_reads(false);
+        calls_hold_reads(false);
         mz_pool_step_end(toy.pool);
         assert_int_equal(mz_prefetch_wait(toy.pool), MZ_OK);
         assert_true(calls.reads > 0);
