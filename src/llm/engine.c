@@ -20,7 +20,7 @@
 #include "llama.h"
 
 #define PLUGIN_FILE "libggml-mzcache.so"
-#define PLUGIN_REG "MZC"
+#define PLUGIN_REG "MZ"
 
 /* "function: reason\n" without the function and the newline; words with spaces are no function. */
 static void copy_reason(const char *line, char *text, size_t capacity)

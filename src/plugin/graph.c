@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "plugin/buffer.h"
+#include "plugin/fill.h"
 
 /* Scattered rows beyond this many runs are taken as one range from the first to the last. */
 #define MAX_RUNS 64u
@@ -270,6 +271,21 @@ static enum ggml_status compute_in_parts(progress *work)
     return compute_until(work, work->graph->n_nodes);
 }
 
+/* Only write K and V, with invented values. */
+static enum ggml_status fill_graph(mz_plugin *plugin, mz_graph_uses *uses,
+                                   const struct ggml_cgraph *graph)
+{
+    mz_error error = MZ_ERROR_INIT;
+    if (!list_uses(&plugin->host, uses, graph, false)) {
+        return GGML_STATUS_ALLOC_FAILED;
+    }
+    if (mz_fill_writes(plugin, uses, graph, &error) != MZ_OK) {
+        mz_pool_report(plugin->pool, &error);
+        return GGML_STATUS_FAILED;
+    }
+    return GGML_STATUS_SUCCESS;
+}
+
 enum ggml_status mz_graph_compute(mz_plugin *plugin, ggml_backend_t cpu, mz_graph_uses *uses,
                                   struct ggml_cgraph *graph)
 {
@@ -281,8 +297,11 @@ enum ggml_status mz_graph_compute(mz_plugin *plugin, ggml_backend_t cpu, mz_grap
     progress work = {.plugin = plugin, .cpu = cpu, .uses = uses, .graph = graph};
     enum ggml_status status = GGML_STATUS_ALLOC_FAILED;
     mz_pool_step_begin(plugin->pool);
-    bool resident = mz_pool_all_resident(plugin->pool);
-    if (list_uses(&plugin->host, uses, graph, !resident)) {
+    bool filling = atomic_load_explicit(&plugin->filling, memory_order_relaxed);
+    bool resident = !filling && mz_pool_all_resident(plugin->pool);
+    if (filling) {
+        status = fill_graph(plugin, uses, graph);
+    } else if (list_uses(&plugin->host, uses, graph, !resident)) {
         status = resident ? compute_until(&work, graph->n_nodes) : compute_in_parts(&work);
     }
     mz_pool_step_end(plugin->pool);

@@ -34,6 +34,7 @@ typedef struct mz_plugin {
     mz_trace *trace;                 /* NULL: none is wanted */
     pthread_mutex_t lock;            /* see above */
     mz_arena *arenas;                /* guarded by lock */
+    atomic_bool filling;             /* graphs fill K and V instead of computing; relaxed */
     _Atomic(ggml_backend_dev_t) cpu; /* the host's CPU device, found at first use; relaxed */
     struct ggml_backend_reg reg;
     struct ggml_backend_device device;

@@ -14,6 +14,7 @@
 
 #include "control/server.h"
 #include "plugin/plugin.h"
+#include "pool/fill.h"
 
 #define PLUGIN_EXPORT __attribute__((visibility("default")))
 
@@ -31,6 +32,18 @@ static struct {
 static mz_pool *plugin_pool(void)
 {
     return state.plugin.pool;
+}
+
+static void set_filling(bool fill)
+{
+    if (fill && !atomic_load_explicit(&state.plugin.filling, memory_order_relaxed)) {
+        mz_error note = MZ_ERROR_INIT;
+        mz_error_set(&note, MZ_E_UNSUPPORTED, 0,
+                     "a benchmark fills the KV cache with invented values: text that is generated "
+                     "now means nothing");
+        mz_pool_report(state.plugin.pool, &note);
+    }
+    atomic_store_explicit(&state.plugin.filling, fill, memory_order_relaxed);
 }
 
 static const char *registry_get_name(ggml_backend_reg_t reg)
@@ -64,6 +77,10 @@ static void *registry_get_proc_address(ggml_backend_reg_t reg, const char *name)
     }
     if (strcmp(name, MZ_PLUGIN_POOL_PROC) == 0) {
         mz_plugin_pool_fn function = plugin_pool;
+        return (void *)function;
+    }
+    if (strcmp(name, MZ_PLUGIN_FILL_PROC) == 0) {
+        mz_plugin_fill_fn function = set_filling;
         return (void *)function;
     }
     return NULL;
