@@ -11,7 +11,7 @@ CONFIGURE = cmake -DCMAKE_PREFIX_PATH="$(ENGINE_PREFIX)" --preset
 CORE_TESTS = -L core --no-tests=error
 
 .DEFAULT_GOAL := all
-.PHONY: all setup build models demo test test-asan test-tsan test-aarch64 install format clean distclean help
+.PHONY: all setup build models demo test test-asan test-tsan test-aarch64 bench install format clean distclean help
 
 all: build ## prepare the checkout, then build mzCache into build/ (default)
 
@@ -46,6 +46,18 @@ test-tsan: setup ## run the core's tests under the thread sanitizer
 
 test-aarch64: ## run the kernels' tests as 64-bit ARM programs, where compiler and emulator are there
 	@scripts/test-aarch64.sh
+
+BENCH_MODELS = models/SmolLM2-135M-Instruct.Q4_1.gguf models/gemma-3-270m-q4_k_m.gguf \
+               models/qwen3-0.6b-f16.gguf
+BENCH_SUITES = resident evict ttft bound overlap order hybrid
+
+models/qwen3-0.6b-f16.gguf: | build models
+	@build/bin/mzcache-mkmodel qwen3-0.6b $@
+
+bench: build models models/qwen3-0.6b-f16.gguf ## run all benchmarks; results in docs/results/
+	@mkdir -p docs/results
+	@for suite in $(BENCH_SUITES); do build/bin/mzcache bench $$suite --json \
+	  $(BENCH_MODELS:%=-m %) >docs/results/$$suite.json && cat docs/results/$$suite.json || exit 1; done
 
 install: build ## install into $(DESTDIR)$(PREFIX)
 	@DESTDIR="$(DESTDIR)" cmake --install build --prefix "$(PREFIX)"

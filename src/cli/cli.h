@@ -13,6 +13,7 @@ enum mz_cli_exit {
 
 /* Each takes argv with its own name first and returns an exit code; --help prints its page. */
 int mz_cli_run(int argc, char **argv);
+int mz_cli_bench(int argc, char **argv);
 int mz_cli_chat(int argc, char **argv);
 int mz_cli_demo(int argc, char **argv);
 int mz_cli_doctor(int argc, char **argv);

@@ -27,6 +27,7 @@ static const command commands[] = {
     {"prefetch", mz_cli_prefetch, "make a running process restore before it is asked"},
     {"plan", mz_cli_plan, "show what an eviction would take and how it would come back"},
     {"profile", mz_cli_profile, "measure this machine, so that evictions are balanced for it"},
+    {"bench", mz_cli_bench, "measure speed: resident, eviction, first token, physical bound"},
     {"doctor", mz_cli_doctor, "check what this machine offers"},
 };
 #define COMMAND_COUNT (sizeof commands / sizeof commands[0])

@@ -16,7 +16,8 @@ import tempfile
 import unittest
 
 COMMAND, MODEL = sys.argv[1:3]
-COMMANDS = ["run", "chat", "demo", "exec", "status", "evict", "prefetch", "profile", "doctor"]
+COMMANDS = ["run", "chat", "demo", "exec", "status", "evict", "prefetch", "profile", "bench",
+            "doctor"]
 needs_model = unittest.skipUnless(pathlib.Path(MODEL).exists(), "no model")
 
 

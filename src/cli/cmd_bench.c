@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: MIT */
+/* mzcache bench: the options of src/bench, which measures. */
+#include <getopt.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "bench/bench.h"
+#include "cli/cli.h"
+#include "cli/options.h"
+
+#define COMMAND "bench"
+#define DEFAULT_REPEATS 5
+
+enum { OPTION_REPEATS = MZ_CLI_OWN };
+
+static void print_help(void)
+{
+    fputs("Usage: mzcache bench SUITE -m FILE [-m FILE ...] [OPTIONS]\n\n"
+          "Measure this machine. Every run is a process of its own; medians are printed, with the\n"
+          "machine and the settings. Use the machine for nothing else meanwhile.\n\n"
+          "Suites:\n",
+          stdout);
+    for (const mz_bench_suite *suite = mz_bench_suites; suite->name != NULL; suite++) {
+        printf("  %-9s %s\n", suite->name, suite->summary);
+    }
+    fputs("\n"
+          "      --repeats N          runs of each kind (5)\n"
+          "  -c, --context TOKENS     tokens in the context (the suite's own); filled with\n"
+          "                           invented values where a suite does not measure "
+          "prefill\n" MZ_CLI_MODEL_HELP
+          "\nSeveral -m (at most 8) are measured one after the other.\n"
+          "Exit codes: 0 done, 1 failed, 2 wrong use.\n",
+          stdout);
+}
+
+typedef struct settings {
+    mz_cli_model model;
+    mz_bench_options bench;
+    const mz_bench_suite *suite;
+} settings;
+
+static const mz_bench_suite *find_suite(const char *name)
+{
+    for (const mz_bench_suite *suite = mz_bench_suites; suite->name != NULL; suite++) {
+        if (strcmp(suite->name, name) == 0) {
+            return suite;
+        }
+    }
+    return NULL;
+}
+
+static bool take(int option, settings *s)
+{
+    long number = 0;
+    if (option == OPTION_REPEATS) {
+        if (!mz_cli_parse_number(COMMAND, "--repeats", optarg, 1, &number)) {
+            return false;
+        }
+        s->bench.repeats = number < MZ_BENCH_REPEATS ? (uint32_t)number : MZ_BENCH_REPEATS;
+        return true;
+    }
+    if (option == 'm') {
+        if (s->bench.model_count == MZ_BENCH_MODELS) {
+            mz_cli_wrong_use(COMMAND, "more than %d models", MZ_BENCH_MODELS);
+            return false;
+        }
+        s->bench.models[s->bench.model_count++] = optarg;
+        return true;
+    }
+    return mz_cli_take_model_option(COMMAND, option, optarg, &s->model);
+}
+
+static int parse(int argc, char **argv, settings *s)
+{
+    static const struct option table[] = {MZ_CLI_MODEL_LONG,
+                                          {"context", required_argument, NULL, 'c'},
+                                          {"repeats", required_argument, NULL, OPTION_REPEATS},
+                                          {NULL, 0, NULL, 0}};
+    int option;
+    while ((option = getopt_long(argc, argv, MZ_CLI_MODEL_SHORT, table, NULL)) != -1) {
+        if (!take(option, s)) {
+            return MZ_CLI_USAGE;
+        }
+    }
+    if (s->model.wants_help) {
+        return MZ_CLI_OK;
+    }
+    if (argc - optind != 1 || (s->suite = find_suite(argv[optind])) == NULL) {
+        return mz_cli_wrong_use(COMMAND, "one suite is needed, not \"%s\"",
+                                optind < argc ? argv[argc - 1] : "");
+    }
+    if (s->bench.model_count == 0) {
+        return mz_cli_wrong_use(COMMAND, "no model given (-m)");
+    }
+    if (s->model.llm.stock) {
+        return mz_cli_wrong_use(COMMAND, "--stock is measured where it is compared with");
+    }
+    return MZ_CLI_OK;
+}
+
+int mz_cli_bench(int argc, char **argv)
+{
+    settings s;
+    memset(&s, 0, sizeof s);
+    mz_cli_model_default(&s.model);
+    s.bench.repeats = DEFAULT_REPEATS;
+    int code = parse(argc, argv, &s);
+    if (code != MZ_CLI_OK || s.model.wants_help) {
+        if (code == MZ_CLI_OK) {
+            print_help();
+        }
+        return code;
+    }
+    s.bench.tokens = s.model.llm.context_tokens;
+    s.bench.llm = s.model.llm;
+    s.bench.json = s.model.json;
+    return mz_bench_run(s.suite, &s.bench) ? MZ_CLI_OK : MZ_CLI_FAILED;
+}
