@@ -17,6 +17,7 @@ int mz_cli_bench(int argc, char **argv);
 int mz_cli_chat(int argc, char **argv);
 int mz_cli_demo(int argc, char **argv);
 int mz_cli_doctor(int argc, char **argv);
+int mz_cli_eval(int argc, char **argv);
 int mz_cli_exec(int argc, char **argv);
 int mz_cli_plan(int argc, char **argv);
 int mz_cli_profile(int argc, char **argv);

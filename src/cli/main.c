@@ -26,6 +26,7 @@ static const command commands[] = {
     {"evict", mz_cli_evict, "make a running process give memory back"},
     {"prefetch", mz_cli_prefetch, "make a running process restore before it is asked"},
     {"plan", mz_cli_plan, "show what an eviction would take and how it would come back"},
+    {"eval", mz_cli_eval, "measure what a codec costs a model in accuracy"},
     {"profile", mz_cli_profile, "measure this machine, so that evictions are balanced for it"},
     {"bench", mz_cli_bench, "measure speed: resident, eviction, first token, physical bound"},
     {"doctor", mz_cli_doctor, "check what this machine offers"},

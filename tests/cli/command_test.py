@@ -166,6 +166,33 @@ class DoctorTest(unittest.TestCase):
         self.assertEqual(checks["plug-in"]["state"], "ok")
 
 
+@needs_model
+class EvalTest(unittest.TestCase):
+    TEXT = " ".join(f"In the year {1200 + i} the town of number {i} was built." for i in range(60))
+
+    def evaluate(self, codec, *more):
+        return mzcache("eval", "-m", MODEL, "-f", "-", "--codec", codec, "--context", "256",
+                       "--score", "4", "--threads", "1", "--json", *more, text=self.TEXT)
+
+    def test_an_exact_codec_changes_nothing_and_a_lossy_one_something(self):
+        exact = json.loads(self.evaluate("lossless", "--gate").stdout)
+        self.assertEqual((exact["mean_kl"], exact["same_top"]), (0, 1))
+        self.assertEqual(exact["perplexity"], exact["perplexity_f16"])
+        lossy = json.loads(self.evaluate("q8").stdout)
+        self.assertGreater(lossy["mean_kl"], 0)
+        self.assertAlmostEqual(lossy["saved"], 31 / 64, delta=0.01)
+
+    def test_gate_is_the_exit_code(self):
+        result = self.evaluate("q4", "--gate")
+        mean_kl = json.loads(result.stdout)["mean_kl"]
+        self.assertEqual(result.returncode, 0 if mean_kl <= 0.01 else 1)
+
+    def test_wrong_use(self):
+        for wrong in (["--codec", "raw"], ["--score", "0"], ["--stock"]):
+            result = mzcache("eval", "-m", MODEL, "-f", "-", *wrong, text=self.TEXT)
+            self.assertEqual(result.returncode, 2, wrong)
+
+
 class ProfileTest(unittest.TestCase):
     CODECS = {"sparse", "q8", "q4", "lossless", "lz4", "zstd"}  # those of docs/codecs.md, without raw
 
