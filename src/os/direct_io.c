@@ -156,6 +156,33 @@ mz_status mz_file_create_temporary(mz_file *file, const mz_os *os, const char *d
     return file_adopt(file, os, fd, O_RDWR, directory, error);
 }
 
+mz_status mz_file_create(mz_file *file, const mz_os *os, const char *path, mz_error *error)
+{
+    int fd = open_retrying(os, path, O_RDWR | O_CREAT | O_EXCL);
+    if (fd < 0) {
+        return mz_error_set(error, mz_status_from_errno(errno), errno,
+                            "cannot create %.120s (check that its directory can be written)", path);
+    }
+    return file_adopt(file, os, fd, O_RDWR, path, error);
+}
+
+mz_status mz_file_publish(mz_file *file, const char *path, const char *published, mz_error *error)
+{
+    const mz_os *os = file->os;
+    int result = 0;
+    do {
+        result = os->fsync(os->context, file->buffered_fd);
+    } while (result != 0 && errno == EINTR);
+    if (result == 0) {
+        result = os->rename(os->context, path, published);
+    }
+    if (result != 0) {
+        return mz_error_set(error, mz_status_from_errno(errno), errno,
+                            "cannot bring %.120s to the device (check its file system)", published);
+    }
+    return MZ_OK;
+}
+
 void mz_file_close(mz_file *file)
 {
     /* No retry on EINTR: Linux has released the descriptor by then. */
@@ -286,6 +313,16 @@ mz_status mz_file_write(mz_file *file, const void *data, uint64_t bytes, uint64_
 {
     transfer move = {.out = data, .bytes = bytes, .offset = offset};
     return file_transfer(file, &move, error);
+}
+
+mz_status mz_file_extend(mz_file *file, uint64_t bytes, mz_error *error)
+{
+    if (file->os->ftruncate(file->os->context, file->buffered_fd, (off_t)bytes) != 0) {
+        return mz_error_set(error, mz_status_from_errno(errno), errno,
+                            "cannot make a file %llu bytes long; check its file system",
+                            (unsigned long long)bytes);
+    }
+    return MZ_OK;
 }
 
 void mz_file_punch(mz_file *file, uint64_t offset, uint64_t bytes)

@@ -37,6 +37,18 @@ mz_status mz_file_open(mz_file *file, const mz_os *os, const char *path, mz_erro
 mz_status mz_file_create_temporary(mz_file *file, const mz_os *os, const char *directory,
                                    mz_error *error);
 
+/*
+ * Make a file at `path` for reading and writing; it must not exist. It is others' only after
+ * mz_file_publish, and stays behind if nobody deletes it. Errors: MZ_E_PERM, MZ_E_NOSPC, MZ_E_IO.
+ */
+mz_status mz_file_create(mz_file *file, const mz_os *os, const char *path, mz_error *error);
+
+/*
+ * Bring all that was written to the device, then rename the file from `path` to `published`, in
+ * place of what was there: whoever opens that name sees the whole file or the former one.
+ */
+mz_status mz_file_publish(mz_file *file, const char *path, const char *published, mz_error *error);
+
 void mz_file_close(mz_file *file);
 
 /*
@@ -55,6 +67,9 @@ mz_status mz_file_read_buffered(mz_file *file, void *data, uint64_t bytes, uint6
 /* Write exactly `bytes` at `offset`, same rules. Errors: MZ_E_NOSPC, MZ_E_PERM, MZ_E_IO. */
 mz_status mz_file_write(mz_file *file, const void *data, uint64_t bytes, uint64_t offset,
                         mz_error *error);
+
+/* Make the file `bytes` long; what is new reads as zero and takes no room. */
+mz_status mz_file_extend(mz_file *file, uint64_t bytes, mz_error *error);
 
 /* Give the file's blocks in a range back (punch a hole); failure is ignored, it only costs room. */
 void mz_file_punch(mz_file *file, uint64_t offset, uint64_t bytes);

@@ -11,6 +11,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -98,6 +99,18 @@ static int linux_unlink(void *context, const char *path)
     return unlink(path);
 }
 
+static int linux_fsync(void *context, int fd)
+{
+    (void)context;
+    return fsync(fd);
+}
+
+static int linux_rename(void *context, const char *from, const char *to)
+{
+    (void)context;
+    return rename(from, to);
+}
+
 const mz_os *mz_os_linux(void)
 {
     static const mz_os table = {
@@ -115,6 +128,8 @@ const mz_os *mz_os_linux(void)
         .madvise = linux_madvise,
         .fadvise = linux_fadvise,
         .unlink = linux_unlink,
+        .fsync = linux_fsync,
+        .rename = linux_rename,
     };
     return &table;
 }

@@ -50,6 +50,8 @@ typedef struct mz_os {
     int (*madvise)(void *context, void *address, size_t bytes, int advice);
     int (*fadvise)(void *context, int fd, off_t offset, off_t bytes, int advice);
     int (*unlink)(void *context, const char *path);
+    int (*fsync)(void *context, int fd);
+    int (*rename)(void *context, const char *from, const char *to);
 } mz_os;
 
 /* The real system calls. */

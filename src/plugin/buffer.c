@@ -19,6 +19,7 @@
 #include <string.h>
 
 #include "plugin/kv.h"
+#include "plugin/repack.h"
 #include "plugin/weights.h"
 
 #define BUFFER_TYPE_NAME "MZ"
@@ -179,6 +180,19 @@ static bool access_begin(mz_arena *arena, const void *address, uint64_t bytes, c
     return false;
 }
 
+/* A repacked weight stands for a file that is only read: no host writes there. */
+static bool may_write(mz_arena *arena, const struct ggml_tensor *tensor)
+{
+    mz_error error = MZ_ERROR_INIT;
+    if (mz_repack_of(tensor) == NULL) {
+        return true;
+    }
+    mz_error_set(&error, MZ_E_UNSUPPORTED, 0,
+                 "tensor %s was not changed: it is repacked; set MZCACHE_REPACK=off", tensor->name);
+    mz_pool_report(arena->plugin->pool, &error);
+    return false;
+}
+
 static void access_end(mz_arena *arena, const uint8_t *written, uint64_t bytes)
 {
     if (written != NULL) {
@@ -195,7 +209,7 @@ static void buffer_memset_tensor(ggml_backend_buffer_t buffer, struct ggml_tenso
 {
     mz_arena *arena = arena_of(buffer);
     uint8_t *target = (uint8_t *)tensor->data + offset;
-    if (access_begin(arena, target, bytes, "memset", tensor->name)) {
+    if (may_write(arena, tensor) && access_begin(arena, target, bytes, "memset", tensor->name)) {
         memset(target, value, bytes);
         access_end(arena, target, bytes);
     }
@@ -206,7 +220,7 @@ static void buffer_set_tensor(ggml_backend_buffer_t buffer, struct ggml_tensor *
 {
     mz_arena *arena = arena_of(buffer);
     uint8_t *target = (uint8_t *)tensor->data + offset;
-    if (access_begin(arena, target, bytes, "write", tensor->name)) {
+    if (may_write(arena, tensor) && access_begin(arena, target, bytes, "write", tensor->name)) {
         memcpy(target, data, bytes);
         access_end(arena, target, bytes);
     }
@@ -217,7 +231,10 @@ static void buffer_get_tensor(ggml_backend_buffer_t buffer, const struct ggml_te
 {
     mz_arena *arena = arena_of(buffer);
     const uint8_t *source = (const uint8_t *)tensor->data + offset;
-    if (access_begin(arena, source, bytes, "read", tensor->name)) {
+    const mz_repacked *repacked = mz_repack_of(tensor);
+    if (repacked != NULL) {
+        memcpy(data, mz_repack_original(repacked, tensor) + offset, bytes);
+    } else if (access_begin(arena, source, bytes, "read", tensor->name)) {
         memcpy(data, source, bytes);
         access_end(arena, NULL, 0);
     } else {
@@ -232,7 +249,8 @@ static bool buffer_cpy_tensor(ggml_backend_buffer_t buffer, const struct ggml_te
     const mz_host *host = &arena->plugin->host;
     mz_arena *from = mz_buffer_arena(source);
     uint64_t bytes = host->ggml_nbytes(source);
-    if (from == NULL || source->type != target->type || bytes != host->ggml_nbytes(target) ||
+    if (from == NULL || mz_repack_of(source) != NULL || mz_repack_of(target) != NULL ||
+        source->type != target->type || bytes != host->ggml_nbytes(target) ||
         !host->ggml_is_contiguous(source) || !host->ggml_is_contiguous(target)) {
         return false;
     }

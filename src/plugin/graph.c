@@ -31,6 +31,7 @@ void mz_graph_uses_free(mz_graph_uses *uses)
     free(uses->ranges);
     free(uses->nodes);
     free(uses->writes);
+    mz_repack_swaps_free(&uses->swaps);
     *uses = (mz_graph_uses){0};
 }
 
@@ -78,7 +79,7 @@ static bool is_elastic(const struct ggml_tensor *tensor)
     return arena != NULL && arena->buffer->usage != GGML_BACKEND_BUFFER_USAGE_COMPUTE;
 }
 
-static bool is_only_a_view(const struct ggml_tensor *node)
+bool mz_graph_is_only_a_view(const struct ggml_tensor *node)
 {
     return node->op == GGML_OP_NONE || node->op == GGML_OP_VIEW || node->op == GGML_OP_RESHAPE ||
            node->op == GGML_OP_PERMUTE || node->op == GGML_OP_TRANSPOSE;
@@ -163,7 +164,7 @@ static bool add_set_rows(const mz_host *host, mz_graph_uses *uses, int index,
 static bool add_node(const mz_host *host, mz_graph_uses *uses, int index,
                      const struct ggml_tensor *node, bool reads)
 {
-    if (is_only_a_view(node)) {
+    if (mz_graph_is_only_a_view(node)) {
         return true;
     }
     bool is_set_rows = node->op == GGML_OP_SET_ROWS && node->src[1] != NULL;
@@ -301,8 +302,10 @@ enum ggml_status mz_graph_compute(mz_plugin *plugin, ggml_backend_t cpu, mz_grap
     bool resident = !filling && mz_pool_all_resident(plugin->pool);
     if (filling) {
         status = fill_graph(plugin, uses, graph);
-    } else if (list_uses(&plugin->host, uses, graph, !resident)) {
+    } else if (list_uses(&plugin->host, uses, graph, !resident) &&
+               mz_repack_enter(&uses->swaps, &plugin->host, graph)) {
         status = resident ? compute_until(&work, graph->n_nodes) : compute_in_parts(&work);
+        mz_repack_leave(&uses->swaps);
     }
     mz_pool_step_end(plugin->pool);
     return status;

@@ -3,7 +3,7 @@
 #ifndef MZ_PLUGIN_GRAPH_H
 #define MZ_PLUGIN_GRAPH_H
 
-#include "plugin/plugin.h"
+#include "plugin/repack.h"
 
 /* The memory that one graph uses, in order of use. Reused from graph to graph; zero it to begin. */
 typedef struct mz_graph_uses {
@@ -11,9 +11,13 @@ typedef struct mz_graph_uses {
     int *nodes;   /* node that uses the range */
     bool *writes; /* the node writes it */
     size_t count, capacity;
+    mz_repack_swaps swaps; /* of the graph being computed */
 } mz_graph_uses;
 
 void mz_graph_uses_free(mz_graph_uses *uses);
+
+/* Whether a node computes nothing: it only looks at another tensor. */
+bool mz_graph_is_only_a_view(const struct ggml_tensor *node);
 
 /*
  * Compute `graph` on the host's CPU backend `cpu`, part by part where units are still to come.

@@ -20,6 +20,12 @@
     X(ggml_nbytes)                                                                                 \
     X(ggml_row_size)                                                                               \
     X(ggml_is_contiguous)                                                                          \
+    X(ggml_is_quantized)                                                                           \
+    X(ggml_n_dims)                                                                                 \
+    X(ggml_backend_buft_alloc_buffer)                                                              \
+    X(ggml_backend_buft_name)                                                                      \
+    X(ggml_backend_buffer_init_tensor)                                                             \
+    X(ggml_backend_tensor_set)                                                                     \
     X(ggml_graph_view)                                                                             \
     X(ggml_backend_buffer_init)                                                                    \
     X(ggml_backend_buft_is_host)                                                                   \

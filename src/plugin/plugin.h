@@ -31,11 +31,14 @@ typedef struct mz_plugin {
     const mz_os *os;
     mz_pool *pool;
     mz_log_sink log;
-    mz_trace *trace;                 /* NULL: none is wanted */
-    pthread_mutex_t lock;            /* see above */
-    mz_arena *arenas;                /* guarded by lock */
-    atomic_bool filling;             /* graphs fill K and V instead of computing; relaxed */
-    _Atomic(ggml_backend_dev_t) cpu; /* the host's CPU device, found at first use; relaxed */
+    mz_trace *trace;                     /* NULL: none is wanted */
+    pthread_mutex_t lock;                /* see above */
+    mz_arena *arenas;                    /* guarded by lock */
+    _Atomic(ggml_backend_dev_t) cpu;     /* the host's CPU device, found at first use; relaxed */
+    bool repack_wanted;                  /* use the CPU backend's repacked weights */
+    bool repack_tried;                   /* repack_buffer was asked for; guarded by lock */
+    ggml_backend_buffer_t repack_buffer; /* see repack.c; NULL: none; guarded by lock */
+    atomic_bool filling;                 /* graphs fill K and V instead of computing; relaxed */
     struct ggml_backend_reg reg;
     struct ggml_backend_device device;
     union {

@@ -149,6 +149,13 @@ static mz_trace *trace_from_env(const mz_log_sink *log)
     return trace;
 }
 
+/* Repacked weights are used as stock llama.cpp uses them, unless they are switched off. */
+static bool wants_repack(void)
+{
+    const char *text = getenv("MZCACHE_REPACK");
+    return text == NULL || strcmp(text, "off") != 0;
+}
+
 static mz_status create_pool(mz_plugin *plugin, mz_error *error)
 {
     const char *guard = getenv("MZCACHE_GUARD");
@@ -202,6 +209,7 @@ static mz_status start_plugin(mz_plugin *plugin, const mz_host *host, mz_error *
     plugin->host = *host;
     plugin->os = mz_os_linux();
     plugin->trace = trace_from_env(&plugin->log);
+    plugin->repack_wanted = wants_repack();
     mz_status status = create_pool(plugin, error);
     if (status != MZ_OK) {
         mz_trace_destroy(plugin->trace);

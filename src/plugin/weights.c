@@ -24,6 +24,8 @@
 
 #include "os/direct_io.h"
 #include "os/process.h"
+#include "plugin/image.h"
+#include "plugin/weight_map.h"
 
 /* Runs of a file closer than this become one span: reading the gap is cheaper than another read. */
 #define MERGE_GAP_BYTES (64u << 10)
@@ -36,24 +38,6 @@
 
 /* Layer number that stands for "behind all layers" until their count is known. */
 #define LAYER_TAIL UINT32_MAX
-
-/* A tensor of the file inside the host's range. */
-typedef struct map_entry {
-    uint64_t file_offset;
-    uint64_t bytes;
-    uint8_t *address; /* in the reservation */
-    uint32_t layer;
-    uint32_t group; /* entries of one region have the same group */
-    bool used;      /* the host placed a tensor here */
-} map_entry;
-
-struct mz_weight_map {
-    map_entry *entries; /* ordered by (group, file_offset) */
-    size_t count;
-    uint64_t file_offset; /* of arena->base */
-    int32_t source;
-    bool dirty; /* an entry became used since the last seal */
-};
 
 /* Layer of a weight by its name. `*is_block` tells whether it belongs to a numbered layer. */
 static uint32_t layer_of_name(const char *name, bool *is_block)
@@ -69,8 +53,8 @@ static uint32_t layer_of_name(const char *name, bool *is_block)
 
 static int compare_entries(const void *a, const void *b)
 {
-    const map_entry *x = a;
-    const map_entry *y = b;
+    const mz_map_entry *x = a;
+    const mz_map_entry *y = b;
     if (x->group != y->group) {
         return x->group < y->group ? -1 : 1;
     }
@@ -83,6 +67,7 @@ static mz_status read_table(mz_weight_map *map, const mz_host *host,
 {
     int64_t count = host->gguf_get_n_tensors(gguf);
     uint64_t data = host->gguf_get_data_offset(gguf);
+    map->data_offset = data;
     uint32_t layers = 0;
     map->entries = calloc(count > 0 ? (size_t)count : 1, sizeof *map->entries);
     if (map->entries == NULL) {
@@ -90,7 +75,7 @@ static mz_status read_table(mz_weight_map *map, const mz_host *host,
                             (long long)count);
     }
     for (int64_t i = 0; i < count; i++) {
-        map_entry *entry = &map->entries[map->count];
+        mz_map_entry *entry = &map->entries[map->count];
         bool is_block = false;
         entry->file_offset = data + host->gguf_get_tensor_offset(gguf, i);
         entry->bytes = host->gguf_get_tensor_size(gguf, i);
@@ -128,7 +113,7 @@ static uint64_t place_entries(mz_weight_map *map, uint8_t *memory)
     uint64_t end = 0;      /* of what is placed, in the reservation */
     uint64_t file_end = 0; /* of the last entry, in the file */
     for (size_t i = 0; i < map->count; i++) {
-        map_entry *entry = &map->entries[i];
+        mz_map_entry *entry = &map->entries[i];
         bool same_region = i > 0 && entry[-1].group == entry->group;
         uint64_t place = 0;
         if (same_region && entry->file_offset >= file_end &&
@@ -226,6 +211,7 @@ mz_status mz_weights_map(mz_arena *arena, mz_error *error)
     }
     map->file_offset = mapping.file_offset + ((uint64_t)(uintptr_t)arena->base - mapping.start);
     arena->map = map;
+    snprintf(map->path, sizeof map->path, "%s", mapping.path);
     status = build_map(arena, map, mapping.path, error);
     if (status != MZ_OK) {
         mz_weights_unmap(arena);
@@ -236,6 +222,9 @@ mz_status mz_weights_map(mz_arena *arena, mz_error *error)
 void mz_weights_unmap(mz_arena *arena)
 {
     if (arena->map != NULL) {
+        for (size_t i = 0; i < arena->map->count; i++) {
+            free(arena->map->entries[i].repacked);
+        }
         free(arena->map->entries);
         free(arena->map);
         arena->map = NULL;
@@ -243,10 +232,10 @@ void mz_weights_unmap(mz_arena *arena)
 }
 
 /* The entry that holds [file_offset, file_offset + bytes); entries are few, and load is rare. */
-static map_entry *find_entry(mz_weight_map *map, uint64_t file_offset, uint64_t bytes)
+static mz_map_entry *find_entry(mz_weight_map *map, uint64_t file_offset, uint64_t bytes)
 {
     for (size_t i = 0; i < map->count; i++) {
-        map_entry *entry = &map->entries[i];
+        mz_map_entry *entry = &map->entries[i];
         if (file_offset >= entry->file_offset &&
             file_offset + bytes <= entry->file_offset + entry->bytes) {
             return entry;
@@ -263,16 +252,47 @@ bool mz_weights_redirect(mz_arena *arena, struct ggml_tensor *tensor)
         return false;
     }
     uint64_t file_offset = map->file_offset + (uint64_t)(address - arena->base);
-    map_entry *entry = find_entry(map, file_offset, arena->plugin->host.ggml_nbytes(tensor));
+    uint64_t bytes = arena->plugin->host.ggml_nbytes(tensor);
+    mz_map_entry *entry = find_entry(map, file_offset, bytes);
     if (entry == NULL) {
         return false;
+    }
+    bool is_whole = file_offset == entry->file_offset && entry->bytes == bytes;
+    if (!is_whole && entry->repacked != NULL) {
+        return false; /* a part of the file's bytes is wanted, and they won't be in place */
     }
     tensor->data = entry->address + (file_offset - entry->file_offset);
     if (!entry->used) {
         entry->used = true;
         map->dirty = true;
+        entry->repacked = is_whole ? mz_repack_describe(arena->plugin, tensor, address) : NULL;
     }
+    tensor->extra = is_whole ? entry->repacked : NULL;
     return true;
+}
+
+bool mz_weights_repacked(const mz_arena *arena)
+{
+    return arena->map != NULL && atomic_load_explicit(&arena->map->repacked, memory_order_acquire);
+}
+
+size_t mz_weight_map_region_end(const mz_weight_map *map, size_t first)
+{
+    size_t end = first + 1;
+    while (end < map->count && map->entries[end].group == map->entries[first].group) {
+        end++;
+    }
+    return end;
+}
+
+bool mz_weight_map_has_repacked(const mz_weight_map *map, size_t first, size_t end)
+{
+    for (size_t i = first; i < end; i++) {
+        if (map->entries[i].repacked != NULL) {
+            return true;
+        }
+    }
+    return false;
 }
 
 /* Unit under construction: flushed when it is full or the layer ends. */
@@ -373,6 +393,48 @@ static void drop_host_pages(const mz_arena *arena)
     }
 }
 
+/* Register the used entries of a region [first, end) as units. image: source of the bytes, or -1 for
+ * the model file itself. */
+static mz_status seal_region(unit_builder *builder, const mz_arena *arena, size_t first, size_t end,
+                             int32_t image, mz_error *error)
+{
+    const mz_weight_map *map = arena->map;
+    mz_status status = MZ_OK;
+    for (size_t i = first; i < end && status == MZ_OK; i++) {
+        const mz_map_entry *entry = &map->entries[i];
+        if (!entry->used) {
+            continue;
+        }
+        uint64_t before = entry->file_offset % MZ_PAGE_BYTES;
+        mz_span span = {.address = entry->address - before,
+                        .bytes = mz_page_ceil(before + entry->bytes),
+                        .source = map->source,
+                        .file_offset = entry->file_offset - before};
+        if (image >= 0) {
+            span.source = image;
+            span.file_offset = MZ_IMAGE_DATA_OFFSET + (uint64_t)(span.address - arena->memory);
+        }
+        status = builder_add(builder, entry->layer, &span, MERGE_GAP_BYTES, error);
+        builder->is_tail = entry->group == LAYER_TAIL;
+    }
+    return status == MZ_OK ? builder_flush(builder, error) : status;
+}
+
+/* The image of repacked weights, or -1: there are none, or (said in the log) it can't be had. */
+static int32_t open_image(mz_arena *arena)
+{
+    mz_error error = MZ_ERROR_INIT;
+    int32_t image = -1;
+    if (mz_weight_map_has_repacked(arena->map, 0, arena->map->count) &&
+        mz_image_open(arena, &image, &error) != MZ_OK) {
+        mz_log(&arena->plugin->log, MZ_LOG_WARN,
+               "quantized weights are computed without repacking, which is slower: %s", error.text);
+        image = -1;
+    }
+    atomic_store_explicit(&arena->map->repacked, image >= 0, memory_order_release);
+    return image;
+}
+
 mz_status mz_weights_seal_mapped(mz_arena *arena, mz_error *error)
 {
     mz_weight_map *map = arena->map;
@@ -383,30 +445,14 @@ mz_status mz_weights_seal_mapped(mz_arena *arena, mz_error *error)
      * forgetting the units and dropping their pages loses nothing. */
     mz_pool_remove_range(arena->plugin->pool, arena->memory, arena->memory_bytes);
     mz_status status = mz_memory_drop(arena->plugin->os, arena->memory, arena->memory_bytes, error);
+    int32_t image = status == MZ_OK ? open_image(arena) : -1;
     unit_builder builder = {.pool = arena->plugin->pool,
                             .desc = {.tag = MZ_TAG_WEIGHTS, .stored = true}};
-    uint32_t group = 0;
-    for (size_t i = 0; i < map->count && status == MZ_OK; i++) {
-        const map_entry *entry = &map->entries[i];
-        if (!entry->used) {
-            continue;
-        }
-        if (entry->group != group) {
-            group = entry->group;
-            status = builder_flush(&builder, error);
-        }
-        uint64_t before = entry->file_offset % MZ_PAGE_BYTES;
-        mz_span span = {.address = entry->address - before,
-                        .bytes = mz_page_ceil(before + entry->bytes),
-                        .source = map->source,
-                        .file_offset = entry->file_offset - before};
-        if (status == MZ_OK) {
-            status = builder_add(&builder, entry->layer, &span, MERGE_GAP_BYTES, error);
-            builder.is_tail = entry->group == LAYER_TAIL;
-        }
-    }
-    if (status == MZ_OK) {
-        status = builder_flush(&builder, error);
+    for (size_t first = 0; first < map->count && status == MZ_OK;) {
+        size_t end = mz_weight_map_region_end(map, first);
+        bool has_repacked = mz_weight_map_has_repacked(map, first, end);
+        status = seal_region(&builder, arena, first, end, has_repacked ? image : -1, error);
+        first = end;
     }
     if (status == MZ_OK) {
         map->dirty = false;

@@ -20,6 +20,9 @@ void mz_weights_unmap(mz_arena *arena);
  */
 bool mz_weights_redirect(mz_arena *arena, struct ggml_tensor *tensor);
 
+/* Whether its units hold repacked weights (repack.h), where a tensor has any. */
+bool mz_weights_repacked(const mz_arena *arena);
+
 /*
  * Register what was redirected and is not registered yet, and give the host's own pages of it back.
  * plugin->lock is held. Errors: what the pool says; what could not be registered stays unsealed.

@@ -156,6 +156,16 @@ static int fault_unlink(void *context, const char *path)
     return is_failure(context, MZ_FAULT_UNLINK) ? -1 : mz_os_linux()->unlink(NULL, path);
 }
 
+static int fault_fsync(void *context, int fd)
+{
+    return is_failure(context, MZ_FAULT_FSYNC) ? -1 : mz_os_linux()->fsync(NULL, fd);
+}
+
+static int fault_rename(void *context, const char *from, const char *to)
+{
+    return is_failure(context, MZ_FAULT_RENAME) ? -1 : mz_os_linux()->rename(NULL, from, to);
+}
+
 void mz_fault_os_init(mz_fault_os *fault)
 {
     memset(fault, 0, sizeof *fault);
@@ -180,6 +190,8 @@ void mz_fault_os_init(mz_fault_os *fault)
         .madvise = fault_madvise,
         .fadvise = fault_fadvise,
         .unlink = fault_unlink,
+        .fsync = fault_fsync,
+        .rename = fault_rename,
     };
 }
 

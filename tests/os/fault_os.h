@@ -35,6 +35,8 @@ typedef enum mz_fault_kind {
     MZ_FAULT_MADVISE,
     MZ_FAULT_FADVISE,
     MZ_FAULT_UNLINK,
+    MZ_FAULT_FSYNC,
+    MZ_FAULT_RENAME,
     MZ_FAULT_KINDS,
 } mz_fault_kind;
 

@@ -65,7 +65,6 @@ void engine_open(engine_session *session, const engine_setting *how, mz_pool *po
     struct llama_model_params model = llama_model_default_params();
     model.n_gpu_layers = how->device ? -1 : 0;
     model.devices = how->device ? NULL : none;
-    model.use_extra_bufts = false;
     session->model = llama_model_load_from_file(path, model);
     assert_non_null(session->model);
     session->vocabulary = llama_model_get_vocab(session->model);

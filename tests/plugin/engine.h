@@ -5,7 +5,7 @@
  * A *session* is a model and a context. What is said in it is a script of the test, which runs once
  * without our device and once with it while an *evictor* takes memory away between the calls. What
  * the engine answered is kept as a *trace*: the best token and a hash of all logits of each output.
- * The two traces have to be equal. Without repacked weights both sides use the same kernels, so
+ * The two traces have to be equal. Both sides use the same kernels, repacked weights included, so
  * equal means bit for bit.
  */
 #ifndef MZ_TESTS_PLUGIN_ENGINE_H

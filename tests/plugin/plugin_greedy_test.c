@@ -4,7 +4,7 @@
  * evicted in between, for every way in which it can lay out weights and KV.
  * Method: greedy decoding of a real model; all memory is evicted after the prefill and every few
  * tokens, with evicted ranges guarded so that a stray read faults. Right values: the same
- * llama.cpp without our device (same kernels: no repacked weights). Skipped without the model.
+ * llama.cpp without our device, as it loads a model by default. Skipped without the model.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -53,7 +53,6 @@ static struct llama_model *open_model(const setting *how)
     params.n_gpu_layers = how->device ? how->layers : 0;
     params.devices = how->device ? NULL : none;
     params.load_mode = how->mmap ? LLAMA_LOAD_MODE_MMAP : LLAMA_LOAD_MODE_NONE;
-    params.use_extra_bufts = false;
     return llama_model_load_from_file(MZ_TEST_MODEL, params);
 }
 
