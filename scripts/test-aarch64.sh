@@ -23,7 +23,8 @@ mkdir -p "$OUT"
 for test in $TESTS; do
     # $KERNELS is split and expanded on purpose.
     # shellcheck disable=SC2086
-    "$COMPILER" -std=c11 -D_GNU_SOURCE -O2 -ffp-contract=off -static -pthread -Wall -Wextra -Wshadow -Wconversion \
+    "$COMPILER" -std=c11 -D_GNU_SOURCE -O2 -ffp-contract=off -static -pthread -Wall -Wextra -Wshadow \
+        -Wconversion \
         -Wvla -Wcast-qual -Wmissing-prototypes -Wstrict-prototypes -Werror \
         -Itests/aarch64 -Iinclude -Isrc $KERNELS "tests/codec/$test.c" -o "$OUT/$test" -lm
     "$emulator" "$OUT/$test"

@@ -48,8 +48,8 @@ MZ_API void mz_llm_options_default(mz_llm_options *options);
 /*
  * Load a model. The first open of a process loads the plug-in too; it has one pool per process, so
  * codec, store_dir, restore_threads, order, overlap, paths and trace count in that open only (they
- * are handed over as MZCACHE_CODEC, MZCACHE_STORE and so on; a NULL or 0 leaves what the environment
- * says).
+ * are handed over as MZCACHE_CODEC, MZCACHE_STORE and so on; a NULL or 0 leaves what the
+ * environment says).
  * Owner: the caller frees *llm by mz_llm_close.
  * message: receives one sentence on failure, at most message_bytes including its 0; may be NULL.
  * Errors: MZ_E_NOTFOUND (model or plug-in), MZ_E_ENGINE (llama.cpp refused the file), MZ_E_HOST.

@@ -52,16 +52,18 @@ mz_status mz_error_set(mz_error *error, mz_status status, int sys_errno, const c
 
 void mz_error_prefix(mz_error *error, const char *format, ...)
 {
-    char before[101];
-    char after[sizeof error->text];
+    char before[103]; /* at most 100 bytes, and what follows them */
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(before, sizeof before, format, arguments);
+    vsnprintf(before, sizeof before - 2, format, arguments);
     va_end(arguments);
-    memcpy(after, error->text, sizeof after);
     size_t used = strlen(before);
+    memcpy(before + used, ": ", 3);
+    used += 2;
+    size_t kept = strnlen(error->text, sizeof error->text - used - 1);
+    memmove(error->text + used, error->text, kept);
     memcpy(error->text, before, used);
-    snprintf(error->text + used, sizeof error->text - used, ": %s", after);
+    error->text[used + kept] = '\0';
 }
 
 mz_status mz_status_from_errno(int sys_errno)

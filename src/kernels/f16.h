@@ -55,7 +55,8 @@ static inline uint16_t mz_f16_from_f32(float value)
     return (uint16_t)((small < 0x1p-14f ? denormal : normal) | sign);
 }
 
-/* A value of magnitude below 2^22 as the nearest integer, ties to even: in the low bits of a sum. */
+/* A value of magnitude below 2^22 as the nearest integer, ties to even: in the low bits of a
+ * sum. */
 static inline int32_t mz_round_f32(float value)
 {
     return (int32_t)(mz_bits_from_f32(value + 0x1.8p23f) - mz_bits_from_f32(0x1.8p23f));

@@ -5,9 +5,9 @@
  * A helper process is cloned without an exit signal, which is what hides it from SIGCHLD and from
  * waitpid without __WCLONE (wait(2), "clone children"). It spawns the program and ends, so that the
  * program is inherited by init. The helper shares our memory and we are suspended meanwhile
- * (CLONE_VM | CLONE_VFORK), so no page table of a host with gigabytes is copied. Its descriptors and
- * priorities are its own. All signals are blocked, or a handler of the host might run twice in one
- * memory.
+ * (CLONE_VM | CLONE_VFORK), so no page table of a host with gigabytes is copied. Its descriptors
+ * and priorities are its own. All signals are blocked, or a handler of the host might run twice in
+ * one memory.
  *
  * Rejected: fork and fork (copies page tables, and waitpid(-1) of another thread sees the first
  * child); posix_spawn alone (the program would be the host's child).
@@ -64,8 +64,8 @@ static void close_descriptors(void)
 
 /*
  * The helper process. The program's priority is lowered once it runs and not before: at nice 19 the
- * start itself, for which the host waits, takes seconds on a busy machine. One that can't be lowered
- * is no reason not to start.
+ * start itself, for which the host waits, takes seconds on a busy machine. One that can't be
+ * lowered is no reason not to start.
  */
 static int helper_main(void *argument)
 {

@@ -2,10 +2,10 @@
 /*
  * Start a program beside a host that must not notice it.
  *
- * The program gets the lowest CPU priority and idle I/O, a session of its own, /dev/null as standard
- * streams, no other descriptor, default signals and this environment. It is nobody's child here:
- * waitpid(-1) never returns it and no SIGCHLD is sent. (A host that is itself process 1 or a
- * subreaper inherits it, as any orphan, when it ends.)
+ * The program gets the lowest CPU priority and idle I/O, a session of its own, /dev/null as
+ * standard streams, no other descriptor, default signals and this environment. It is nobody's
+ * child here: waitpid(-1) never returns it and no SIGCHLD is sent. (A host that is itself process
+ * 1 or a subreaper inherits it, as any orphan, when it ends.)
  */
 #ifndef MZ_OS_BACKGROUND_H
 #define MZ_OS_BACKGROUND_H

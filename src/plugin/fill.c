@@ -3,8 +3,8 @@
  * Invented K and V.
  *
  * Codecs save as much of them as of real ones only roughly, but every byte is there: values of
- * both signs between 2^-5 and 4, drawn by a hash of where they stand. The pool is told as by a graph
- * that is computed, so that units become live and dirty in the same way.
+ * both signs between 2^-5 and 4, drawn by a hash of where they stand. The pool is told as by a
+ * graph that is computed, so that units become live and dirty in the same way.
  */
 #include "plugin/fill.h"
 

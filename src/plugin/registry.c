@@ -190,12 +190,12 @@ static void start_control(mz_plugin *plugin)
 }
 
 /*
- * The socket's file must go with the process and the trace be written; nothing else may happen here. Any thread may have
- * called exit(), even one inside a step of inference or inside ggml_backend_init, with others still
- * computing. So no lock is taken and no thread joined: a request under way may be waiting for the
- * very step that will never end. The threads and the pool end with the process a moment later. The
- * library is never unloaded (nodelete), so this runs at exit only; and after the host's atexit
- * functions, which may still free buffers of ours.
+ * The socket's file must go with the process and the trace be written; nothing else may happen
+ * here. Any thread may have called exit(), even one inside a step of inference or inside
+ * ggml_backend_init, with others still computing. So no lock is taken and no thread joined: a
+ * request under way may be waiting for the very step that will never end. The threads and the pool
+ * end with the process a moment later. The library is never unloaded (nodelete), so this runs at
+ * exit only; and after the host's atexit functions, which may still free buffers of ours.
  */
 __attribute__((destructor)) static void leave_process(void)
 {

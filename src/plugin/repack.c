@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * See repack.h. The CPU backend recognizes a repacked weight by the type of its buffer and finds the
- * kernel in `extra`. So one small buffer of that type is made, which lends its type and functions to
- * our copies of the tensors; their bytes lie in the arena.
+ * See repack.h. The CPU backend recognizes a repacked weight by the type of its buffer and finds
+ * the kernel in `extra`. So one small buffer of that type is made, which lends its type and
+ * functions to our copies of the tensors; their bytes lie in the arena.
  *
  * Tensors themselves are left alone: another context's scheduler may be reading them. What is
- * exchanged, while a graph is computed, are the graph's own pointers to them. Rejected: offering the
- * CPU's buffer type to the host as ours; its memory would not be elastic.
+ * exchanged, while a graph is computed, are the graph's own pointers to them. Rejected: offering
+ * the CPU's buffer type to the host as ours; its memory would not be elastic.
  */
 #include "plugin/repack.h"
 

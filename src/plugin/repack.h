@@ -3,10 +3,11 @@
  * Repacked weights: rows of quantized weights interleaved as the CPU backend's fastest kernels want
  * them.
  *
- * Stock llama.cpp repacks such weights when it loads a model, into memory of its own. Here they take
- * the place of the file's bytes in the arena (they are as many), and come back from an image of
- * their own (image.h). A *repacked weight* belongs to a tensor of a mapped file, which points to it
- * by `extra`: `tensor` is a copy of that tensor that the CPU backend takes for one of its own kind.
+ * Stock llama.cpp repacks such weights when it loads a model, into memory of its own. Here they
+ * take the place of the file's bytes in the arena (they are as many), and come back from an image
+ * of their own (image.h). A *repacked weight* belongs to a tensor of a mapped file, which points
+ * to it by `extra`: `tensor` is a copy of that tensor that the CPU backend takes for one of its
+ * own kind.
  *
  * The kernels multiply whole weights with f32 and do nothing else. Every other use, such as a view
  * or a read by the host, is served from the host's mapping, where the file's bytes still are.

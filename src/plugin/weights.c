@@ -393,8 +393,8 @@ static void drop_host_pages(const mz_arena *arena)
     }
 }
 
-/* Register the used entries of a region [first, end) as units. image: source of the bytes, or -1 for
- * the model file itself. */
+/* Register the used entries of a region [first, end) as units. image: source of the bytes, or -1
+ * for the model file itself. */
 static mz_status seal_region(unit_builder *builder, const mz_arena *arena, size_t first, size_t end,
                              int32_t image, mz_error *error)
 {

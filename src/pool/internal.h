@@ -92,7 +92,8 @@ uint32_t mz_pool_profile_load(mz_pool *pool);
 
 /*
  * Before an eviction: take a record that appeared since. After it: have the machine measured if
- * that is wanted and was not tried. By the evicting thread; the lock is held but given up meanwhile.
+ * that is wanted and was not tried. By the evicting thread; the lock is held but given up
+ * meanwhile.
  */
 void mz_pool_profile_renew(mz_pool *pool);
 void mz_pool_profile_start(mz_pool *pool);

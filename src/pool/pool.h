@@ -25,7 +25,8 @@
 
 /*
  * What of the pipeline is taken away to measure what it is worth. All zero: nothing, which is right
- * for all other purposes. order: which units mz_evict takes first; the other two are about restores.
+ * for all other purposes. order: which units mz_evict takes first; the other two are about
+ * restores.
  */
 typedef struct mz_pool_switches {
     mz_order order;

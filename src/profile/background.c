@@ -3,9 +3,9 @@
  * Finding and starting the command, and the lock that lets one process measure; see background.h.
  *
  * The command is looked for where the build and every installation have it, relative to the file
- * that this code was mapped from: /proc names that file absolutely, however the host loaded it. PATH
- * is not searched, because another version's record would be no use. The lock is a file beside the
- * record which stays: removing it would let two processes lock two files of one name.
+ * that this code was mapped from: /proc names that file absolutely, however the host loaded it.
+ * PATH is not searched, because another version's record would be no use. The lock is a file
+ * beside the record which stays: removing it would let two processes lock two files of one name.
  */
 #include "profile/background.h"
 

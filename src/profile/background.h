@@ -2,8 +2,8 @@
 /*
  * Have this machine measured by another process: `mzcache profile --quick --if-missing`.
  *
- * The measurement takes memory and time that a host, just asked to give memory back, must not spend.
- * Its result is the record, which whoever wants it looks for later.
+ * The measurement takes memory and time that a host, just asked to give memory back, must not
+ * spend. Its result is the record, which whoever wants it looks for later.
  */
 #ifndef MZ_PROFILE_BACKGROUND_H
 #define MZ_PROFILE_BACKGROUND_H

@@ -80,7 +80,8 @@ mz_status mz_profile_save(const mz_profile_record *record, const char *path, mz_
 /*
  * Read a record.
  * Errors: MZ_E_NOTFOUND; MZ_E_CHANGED if another version wrote it or a codec of this one is not in
- * it; MZ_E_CORRUPT if it is damaged or was measured elsewhere than `expected` says (NULL: anywhere).
+ * it; MZ_E_CORRUPT if it is damaged or was measured elsewhere than `expected` says (NULL:
+ * anywhere).
  */
 mz_status mz_profile_load(const char *path, const mz_profile_record *expected,
                           mz_profile_record *record, mz_error *error);

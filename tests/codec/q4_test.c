@@ -23,7 +23,8 @@ static void test_ten_cycles_of_any_rows(void **unused)
         guarded data = guarded_new(total), once = guarded_new(total);
         guarded first = guarded_new(codec->bound(&shape)), other = guarded_new(first.mapped);
         fill_groups((uint16_t *)(void *)data.data, (size_t)rows * 3, &state);
-        /* By hand: 3 strips of 128 + 64 * 16 bytes for 64 rows, 3 * (128 + rows * 16) for others. */
+        /* By hand: 3 strips of 128 + 64 * 16 bytes for 64 rows, 3 * (128 + rows * 16) for
+         * others. */
         uint32_t rest = rows % 64;
         size_t right = HEADER + rows / 64 * 3456u + (rest < 8 ? rest * 192u : 384u + rest * 48u);
         assert_int_equal(codec->bound(&shape), right);

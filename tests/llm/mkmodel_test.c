@@ -2,8 +2,9 @@
 /*
  * Goal: mzcache-mkmodel writes models of the shapes that it names, which stock llama.cpp runs.
  * Method: small variants of each shape (one or two layers, 256 tokens) are loaded by libllama; what
- * they have, scaled to the full number of layers and tokens, must be the parameters of the published
- * model. Logits must be finite. Same seed, same bytes; a file that can't be written leaves nothing.
+ * they have, scaled to the full number of layers and tokens, must be the parameters of the
+ * published model. Logits must be finite. Same seed, same bytes; a file that can't be written
+ * leaves nothing.
  */
 #include <math.h>
 #include <setjmp.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Makes a trace for trace_test.py: trace_maker FILE restore|overflow|again. Prints what to expect. */
+/* Makes a trace for trace_test.py: trace_maker FILE restore|overflow|again. Prints what to
+ * expect. */
 #include "pool/fixture.h"
 #include "pool/internal.h"
 
