@@ -76,7 +76,9 @@ class TokensTest(unittest.TestCase):
             self.assertEqual(seen, right)
             status = server.status()
             self.assertEqual(status["codec"], "raw")
-            self.assertGreaterEqual(status["evictions"], len(SHARES) + 4)
+            # An eviction that finds nothing restored since the last one frees nothing and does not
+            # count; only the first of the three during the stream surely does.
+            self.assertGreaterEqual(status["evictions"], len(SHARES) + 2)
             self.assertEqual(status["last_error"], "")
 
     def test_smollm2(self):
