@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * mz_evict: ask the policy for a plan, carry it out unit by unit, and let inference go first.
+ * mz_evict: ask the policy for a plan, carry it out unit by unit, and make inference wait briefly.
  *
  * The plan is made from the state of the units each time, so it can be thrown away at any point: a
- * step of inference that arrives takes the pool after the unit at hand, and what is still owed is
- * planned anew afterwards. A unit that could not be written stays resident and is left out for the
+ * step of inference that has waited for MZ_HOLD_NS takes the pool after the unit at hand, and what
+ * is still owed is planned anew afterwards. A unit that could not be written stays resident and is left out for the
  * rest of the call; once the store refused a write, the rest is planned without it.
  */
 #include <unistd.h>
@@ -32,6 +32,7 @@ static void hold(mz_pool *pool)
     }
     pool->evict_waits = false;
     pool->evict_holds = true;
+    pool->held_ns = mz_now_ns();
     mz_restore_pause(&pool->restore);
 }
 
@@ -171,6 +172,12 @@ static void do_step(mz_pool *pool, evict_call *call, const mz_plan_step *step)
     }
 }
 
+/* Whether steps have waited long enough for this eviction. Under the lock. */
+static bool owes_a_turn(const mz_pool *pool)
+{
+    return pool->steps_waiting > 0 && mz_now_ns() - pool->held_ns >= MZ_HOLD_NS;
+}
+
 /* Evict until nothing is owed or nothing can be planned. Under the lock, holding the pool. */
 static void run(mz_pool *pool, evict_call *call)
 {
@@ -182,9 +189,9 @@ static void run(mz_pool *pool, evict_call *call)
         bool refused_before = call->store_refused;
         for (size_t i = 0; i < steps && call->bytes > 0 && !interrupted; i++) {
             do_step(pool, call, &pool->plan_steps[i]);
-            interrupted = pool->steps_waiting > 0 || call->store_refused != refused_before;
+            interrupted = owes_a_turn(pool) || call->store_refused != refused_before;
         }
-        if (pool->steps_waiting > 0 && call->bytes > 0) {
+        if (owes_a_turn(pool) && call->bytes > 0) {
             yield_to_steps(pool);
         }
     }

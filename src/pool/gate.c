@@ -2,10 +2,9 @@
 /*
  * Steps and the gate: how inference and eviction keep out of each other's way.
  *
- * Any number of steps may be open; an eviction holds the pool only while none is. Inference comes
- * first: a step that arrives while an eviction holds the pool makes it let go after the unit at
- * hand. So that an eviction is not starved by steps that overlap for ever, it gets its turn after
- * MZ_STEPS_BEFORE_EVICT of them.
+ * Any number of steps may be open; an eviction holds the pool only while none is. Neither waits long:
+ * a step that arrives while an eviction holds the pool makes it let go after MZ_HOLD_NS and the unit
+ * at hand; and an eviction gets its turn after MZ_STEPS_BEFORE_EVICT further steps.
  */
 #include <unistd.h>
 

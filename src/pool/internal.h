@@ -21,8 +21,15 @@ typedef struct mz_index_entry {
     mz_unit *unit;
 } mz_index_entry;
 
-/* Steps that an eviction lets pass before it takes its turn. */
-#define MZ_STEPS_BEFORE_EVICT 64u
+/*
+ * Steps that may begin while an eviction waits: a host that decodes without a pause would begin the
+ * next one always. One, because whoever needs memory can't wait for a sentence to be finished.
+ */
+#define MZ_STEPS_BEFORE_EVICT 1u
+
+/* How long an eviction makes a step wait before it lets it through, apart from the unit at hand: a
+ * pause that nobody sees, in which gigabytes of clean weights can go. */
+#define MZ_HOLD_NS 20000000u
 
 /* Threads in a step that are remembered; of more only the help against nesting is lost. */
 #define MZ_STEP_OWNERS 64u
@@ -57,6 +64,7 @@ struct mz_pool {
     bool evict_waits; /* an evicting thread waits for its turn */
     bool evict_busy;  /* some thread is in mz_evict: the next one queues */
     bool evict_holds; /* it holds the pool: steps wait */
+    uint64_t held_ns; /* when it took the pool */
 
     mz_policy_unit *plan_units; /* [unit_capacity] */
     mz_plan_step *plan_steps;   /* [2 * unit_capacity]: an eviction may also spill each unit */
