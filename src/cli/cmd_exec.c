@@ -45,43 +45,16 @@ static const char help[] =
 enum { OPTION_LOG = MZ_CLI_OWN, OPTION_GUARD };
 
 typedef struct exec_options {
-    const char *codec, *store, *threads, *log, *plugin, *order, *overlap, *paths, *trace;
-    bool guard, wants_help;
+    mz_cli_model model; /* of it, what the host's plug-in takes */
+    const char *log;
+    bool guard;
 } exec_options;
 
 static bool take_option(int option, const char *value, exec_options *options)
 {
     static const char *const levels[] = {"error", "warn", "info", "debug", NULL};
-    long number = 0;
     int index = 0;
     switch (option) {
-    case 'h':
-        options->wants_help = true;
-        return true;
-    case MZ_CLI_CODEC:
-        options->codec = value;
-        return mz_cli_take_choice(COMMAND, "--codec", value, mz_cli_codecs, &index);
-    case MZ_CLI_STORE:
-        options->store = value;
-        return true;
-    case MZ_CLI_RESTORE_THREADS:
-        options->threads = value;
-        return mz_cli_parse_number(COMMAND, "--restore-threads", value, 1, &number);
-    case MZ_CLI_PLUGIN:
-        options->plugin = value;
-        return true;
-    case MZ_CLI_ORDER:
-        options->order = value;
-        return mz_cli_check_switch(COMMAND, option, value);
-    case MZ_CLI_OVERLAP:
-        options->overlap = value;
-        return mz_cli_check_switch(COMMAND, option, value);
-    case MZ_CLI_PATHS:
-        options->paths = value;
-        return mz_cli_check_switch(COMMAND, option, value);
-    case MZ_CLI_TRACE:
-        options->trace = value;
-        return true;
     case OPTION_LOG:
         options->log = value;
         return mz_cli_take_choice(COMMAND, "--log", value, levels, &index);
@@ -89,8 +62,7 @@ static bool take_option(int option, const char *value, exec_options *options)
         options->guard = true;
         return true;
     default:
-        fprintf(stderr, "See mzcache help %s.\n", COMMAND);
-        return false;
+        return mz_cli_take_model_option(COMMAND, option, value, &options->model);
     }
 }
 
@@ -107,6 +79,7 @@ static bool parse_options(int argc, char **argv, exec_options *options)
         MZ_CLI_SWITCHES_LONG,
         {NULL, 0, NULL, 0}};
     memset(options, 0, sizeof *options);
+    mz_cli_model_default(&options->model);
     int option;
     /* "+": options behind the host's name are the host's. */
     while ((option = getopt_long(argc, argv, "+h", table, NULL)) != -1) {
@@ -125,11 +98,11 @@ static void set_if(const char *name, const char *value)
 }
 
 /* A host may change its directory before it loads, so the path must be absolute. */
-static bool set_plugin(const exec_options *options)
+static bool set_plugin(const char *plugin)
 {
     char found[PATH_MAX], absolute[PATH_MAX];
-    if (options->plugin != NULL) {
-        snprintf(found, sizeof found, "%s", options->plugin);
+    if (plugin != NULL) {
+        snprintf(found, sizeof found, "%s", plugin);
     } else {
         mz_llm_plugin_path(found, sizeof found);
     }
@@ -144,31 +117,39 @@ static bool set_plugin(const exec_options *options)
     return true;
 }
 
+static void set_options(const exec_options *options)
+{
+    const mz_llm_options *llm = &options->model.llm;
+    char threads[16];
+    snprintf(threads, sizeof threads, "%d", llm->restore_threads);
+    set_if("MZCACHE_CODEC", llm->codec);
+    set_if("MZCACHE_STORE", llm->store_dir);
+    set_if("MZCACHE_RESTORE_THREADS", llm->restore_threads > 0 ? threads : NULL);
+    set_if("MZCACHE_LOG", options->log);
+    set_if("MZCACHE_ORDER", llm->order);
+    set_if("MZCACHE_OVERLAP", llm->overlap);
+    set_if("MZCACHE_PATHS", llm->paths);
+    set_if("MZCACHE_TRACE", llm->trace);
+    set_if("MZCACHE_GUARD", options->guard ? "1" : NULL);
+}
+
 int mz_cli_exec(int argc, char **argv)
 {
     exec_options options;
     if (!parse_options(argc, argv, &options)) {
         return MZ_CLI_USAGE;
     }
-    if (options.wants_help) {
+    if (options.model.wants_help) {
         fputs(help, stdout);
         return MZ_CLI_OK;
     }
     if (optind >= argc) {
         return mz_cli_wrong_use(COMMAND, "no host given");
     }
-    if (!set_plugin(&options)) {
+    if (!set_plugin(options.model.llm.plugin_path)) {
         return MZ_CLI_FAILED;
     }
-    set_if("MZCACHE_CODEC", options.codec);
-    set_if("MZCACHE_STORE", options.store);
-    set_if("MZCACHE_RESTORE_THREADS", options.threads);
-    set_if("MZCACHE_LOG", options.log);
-    set_if("MZCACHE_ORDER", options.order);
-    set_if("MZCACHE_OVERLAP", options.overlap);
-    set_if("MZCACHE_PATHS", options.paths);
-    set_if("MZCACHE_TRACE", options.trace);
-    set_if("MZCACHE_GUARD", options.guard ? "1" : NULL);
+    set_options(&options);
     execvp(argv[optind], argv + optind);
     int reason = errno;
     fprintf(stderr, "mzcache exec: can't start %s: %s\n", argv[optind], strerror(reason));

@@ -113,7 +113,7 @@ bool mz_cli_take_choice(const char *command, const char *what, const char *value
     return false;
 }
 
-bool mz_cli_check_switch(const char *command, int option, const char *value)
+static bool check_switch(const char *command, int option, const char *value)
 {
     const char *name = option == MZ_CLI_ORDER     ? "order"
                        : option == MZ_CLI_OVERLAP ? "overlap"
@@ -169,13 +169,13 @@ static bool take_text(const char *command, int option, const char *value, mz_llm
         return mz_cli_take_choice(command, "--codec", value, mz_cli_codecs, &index);
     case MZ_CLI_ORDER:
         llm->order = value;
-        return mz_cli_check_switch(command, option, value);
+        return check_switch(command, option, value);
     case MZ_CLI_OVERLAP:
         llm->overlap = value;
-        return mz_cli_check_switch(command, option, value);
+        return check_switch(command, option, value);
     case MZ_CLI_PATHS:
         llm->paths = value;
-        return mz_cli_check_switch(command, option, value);
+        return check_switch(command, option, value);
     case MZ_CLI_TRACE:
         llm->trace = value;
         return true;

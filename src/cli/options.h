@@ -103,9 +103,6 @@ bool mz_cli_take_model_option(const char *command, int option, const char *value
 /* What --codec may say; NULL-terminated. lz4 and zstd are codecs to compare with, not to use. */
 extern const char *const mz_cli_codecs[];
 
-/* Check the word of one of the switches; false, having said so on stderr, for a wrong one. */
-bool mz_cli_check_switch(const char *command, int option, const char *value);
-
 /* Which of the NULL-terminated choices a value is; false, having said so on stderr, for another. */
 bool mz_cli_take_choice(const char *command, const char *what, const char *value,
                         const char *const *choices, int *index);

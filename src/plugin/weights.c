@@ -161,9 +161,10 @@ static mz_status check_same_file(const mz_arena *arena, const char *path, uint64
     return status;
 }
 
-/* Plan a map for the file at `path` and reserve its memory. */
-static mz_status build_map(mz_arena *arena, mz_weight_map *map, const char *path, mz_error *error)
+/* Plan a map for the file at map->path and reserve its memory. */
+static mz_status build_map(mz_arena *arena, mz_weight_map *map, mz_error *error)
 {
+    const char *path = map->path;
     const mz_host *host = &arena->plugin->host;
     mz_status status = check_same_file(arena, path, map->file_offset, error);
     if (status != MZ_OK) {
@@ -212,7 +213,7 @@ mz_status mz_weights_map(mz_arena *arena, mz_error *error)
     map->file_offset = mapping.file_offset + ((uint64_t)(uintptr_t)arena->base - mapping.start);
     arena->map = map;
     snprintf(map->path, sizeof map->path, "%s", mapping.path);
-    status = build_map(arena, map, mapping.path, error);
+    status = build_map(arena, map, error);
     if (status != MZ_OK) {
         mz_weights_unmap(arena);
     }
