@@ -32,7 +32,7 @@ typedef struct mz_llm_options {
     uint32_t context_tokens; /* size of the KV cache in tokens; 0: the model's own */
     uint32_t batch_tokens;   /* tokens per prefill step; 0: 512 */
     int threads;             /* compute threads; 0: one per core */
-    int restore_threads;     /* threads that restore; 0: chosen by the library */
+    int restore_depth;       /* reads under way in a restore; 0: chosen by the library */
     const char *kv_type;     /* "f16" (default), "q8_0", "f32", "bf16" */
     int flash_attention;     /* 1 on, 0 off, -1 llama.cpp decides */
     /* What to take away of the pipeline, to compare; NULL: nothing. The words are README's. */
@@ -47,7 +47,7 @@ MZ_API void mz_llm_options_default(mz_llm_options *options);
 
 /*
  * Load a model. The first open of a process loads the plug-in too; it has one pool per process, so
- * codec, store_dir, restore_threads, order, overlap, paths and trace count in that open only (they
+ * codec, store_dir, restore_depth, order, overlap, paths and trace count in that open only (they
  * are handed over as MZCACHE_CODEC, MZCACHE_STORE and so on; a NULL or 0 leaves what the
  * environment says).
  * Owner: the caller frees *llm by mz_llm_close.

@@ -133,7 +133,7 @@ static bool take_number(const char *command, int option, const char *value, mz_l
     const char *what = option == 'c'              ? "--ctx"
                        : option == MZ_CLI_BATCH   ? "--batch"
                        : option == MZ_CLI_THREADS ? "--threads"
-                                                  : "--restore-threads";
+                                                  : "--restore-depth";
     if (!mz_cli_parse_number(command, what, value, 1, &number)) {
         return false;
     }
@@ -144,7 +144,7 @@ static bool take_number(const char *command, int option, const char *value, mz_l
     } else if (option == MZ_CLI_THREADS) {
         llm->threads = (int)number;
     } else {
-        llm->restore_threads = (int)number;
+        llm->restore_depth = (int)number;
     }
     return true;
 }
@@ -210,7 +210,7 @@ bool mz_cli_take_model_option(const char *command, int option, const char *value
     case 'c':
     case MZ_CLI_BATCH:
     case MZ_CLI_THREADS:
-    case MZ_CLI_RESTORE_THREADS:
+    case MZ_CLI_RESTORE_DEPTH:
         return take_number(command, option, value, &model->llm);
     case 'm':
     case MZ_CLI_STORE:

@@ -20,7 +20,7 @@ enum mz_cli_option {
     MZ_CLI_CODEC = 256,
     MZ_CLI_STORE,
     MZ_CLI_THREADS,
-    MZ_CLI_RESTORE_THREADS,
+    MZ_CLI_RESTORE_DEPTH,
     MZ_CLI_BATCH,
     MZ_CLI_STOCK,
     MZ_CLI_NO_MMAP,
@@ -59,7 +59,7 @@ enum mz_cli_option {
         {"ctx", required_argument, NULL, 'c'}, {"codec", required_argument, NULL, MZ_CLI_CODEC},   \
         {"store", required_argument, NULL, MZ_CLI_STORE},                                          \
         {"threads", required_argument, NULL, MZ_CLI_THREADS},                                      \
-        {"restore-threads", required_argument, NULL, MZ_CLI_RESTORE_THREADS},                      \
+        {"restore-depth", required_argument, NULL, MZ_CLI_RESTORE_DEPTH},                          \
         {"batch", required_argument, NULL, MZ_CLI_BATCH},                                          \
         {"stock", no_argument, NULL, MZ_CLI_STOCK},                                                \
         {"no-mmap", no_argument, NULL, MZ_CLI_NO_MMAP},                                            \
@@ -79,7 +79,7 @@ enum mz_cli_option {
     "                           kept in memory, saves little\n"                                    \
     "      --store DIR          where the store lies (~/.cache/mzcache)\n"                         \
     "      --threads N          compute threads (one per core)\n"                                  \
-    "      --restore-threads N  threads that restore (chosen by the library)\n"                    \
+    "      --restore-depth N  reads under way in a restore (chosen by the library)\n"              \
     "      --batch TOKENS       tokens per prefill step (512)\n"                                   \
     "      --kv-type TYPE       f16 (default), q8_0, f32, bf16\n"                                  \
     "      --flash-attn MODE    on, off, auto (default)\n"                                         \

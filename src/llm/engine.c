@@ -99,10 +99,10 @@ static void hand_over_options(const mz_llm_options *options)
             setenv(texts[i][0], texts[i][1], 1);
         }
     }
-    if (options->restore_threads > 0) {
+    if (options->restore_depth > 0) {
         char number[16];
-        snprintf(number, sizeof number, "%d", options->restore_threads);
-        setenv("MZCACHE_RESTORE_THREADS", number, 1);
+        snprintf(number, sizeof number, "%d", options->restore_depth);
+        setenv("MZCACHE_RESTORE_DEPTH", number, 1);
     }
 }
 

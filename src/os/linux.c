@@ -3,14 +3,15 @@
  * The real system calls behind the mz_os table.
  *
  * Each member only drops the context and calls on; retries and rules live above, in direct_io.c
- * and memory.c, so that a test's table exercises them too. The one exception in form is fadvise:
- * posix_fadvise returns its error, here it goes to errno as in all other members.
+ * and memory.c, so that a test's table exercises them too. posix_fadvise and liburing return their
+ * errors; here these go to errno as in all other members.
  * The table is constant, so any number of threads may share it.
  */
 #include "os/os.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <liburing.h>
 #include <stdio.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -111,6 +112,68 @@ static int linux_rename(void *context, const char *from, const char *to)
     return rename(from, to);
 }
 
+/* 0, or -1 and errno, of what liburing returns. */
+static int ring_result(int result)
+{
+    if (result < 0) {
+        errno = -result;
+        return -1;
+    }
+    return 0;
+}
+
+static int linux_ring_open(void *context, struct io_uring *ring, unsigned depth)
+{
+    (void)context;
+    /* Completions are noted when this thread enters the kernel anyway: no interrupt of inference.
+     */
+    int result = io_uring_queue_init(depth, ring, IORING_SETUP_COOP_TASKRUN);
+    if (result == -EINVAL) {
+        result = io_uring_queue_init(depth, ring, 0); /* before Linux 5.19 */
+    }
+    return ring_result(result);
+}
+
+static void linux_ring_close(void *context, struct io_uring *ring)
+{
+    (void)context;
+    io_uring_queue_exit(ring);
+}
+
+static int linux_ring_start(void *context, struct io_uring *ring, int fd, void *data,
+                            unsigned bytes, off_t offset, uint64_t tag)
+{
+    (void)context;
+    struct io_uring_sqe *entry = io_uring_get_sqe(ring);
+    if (entry == NULL) {
+        errno = EAGAIN;
+        return -1;
+    }
+    io_uring_prep_read(entry, fd, data, bytes, (uint64_t)offset);
+    io_uring_sqe_set_data64(entry, tag);
+    /* From here on the kernel may take it: what is not handed over now, ring_wait hands over. */
+    (void)io_uring_submit(ring);
+    return 0;
+}
+
+static int linux_ring_wait(void *context, struct io_uring *ring, bool block, uint64_t *tag,
+                           int *result)
+{
+    (void)context;
+    struct io_uring_cqe *entry = NULL;
+    int failure = io_uring_peek_cqe(ring, &entry);
+    if (failure == -EAGAIN && block) {
+        int submitted = io_uring_submit_and_wait(ring, 1);
+        failure = submitted < 0 ? submitted : io_uring_peek_cqe(ring, &entry);
+    }
+    if (failure == 0) {
+        *tag = io_uring_cqe_get_data64(entry);
+        *result = entry->res;
+        io_uring_cqe_seen(ring, entry);
+    }
+    return ring_result(failure);
+}
+
 const mz_os *mz_os_linux(void)
 {
     static const mz_os table = {
@@ -130,6 +193,10 @@ const mz_os *mz_os_linux(void)
         .unlink = linux_unlink,
         .fsync = linux_fsync,
         .rename = linux_rename,
+        .ring_open = linux_ring_open,
+        .ring_close = linux_ring_close,
+        .ring_start = linux_ring_start,
+        .ring_wait = linux_ring_wait,
     };
     return &table;
 }

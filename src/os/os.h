@@ -33,6 +33,8 @@ static inline uint64_t mz_page_ceil(uint64_t value)
     return mz_page_floor(value + MZ_PAGE_BYTES - 1);
 }
 
+struct io_uring;
+
 /* The table. Each member behaves as the system call of its name: -1 (or MAP_FAILED) and errno. */
 typedef struct mz_os {
     void *context; /* handed to every call; lets a test count and fail */
@@ -52,6 +54,16 @@ typedef struct mz_os {
     int (*unlink)(void *context, const char *path);
     int (*fsync)(void *context, int fd);
     int (*rename)(void *context, const char *from, const char *to);
+    /*
+     * io_uring, as far as reads need it, with a ring of liburing. ring_start begins one read; once
+     * it returned 0 the read will end. ring_wait gives one that ended: its tag, and the bytes read
+     * or -errno; without `block` it fails with EAGAIN if there is none yet.
+     */
+    int (*ring_open)(void *context, struct io_uring *ring, unsigned depth);
+    void (*ring_close)(void *context, struct io_uring *ring);
+    int (*ring_start)(void *context, struct io_uring *ring, int fd, void *data, unsigned bytes,
+                      off_t offset, uint64_t tag);
+    int (*ring_wait)(void *context, struct io_uring *ring, bool block, uint64_t *tag, int *result);
 } mz_os;
 
 /* The real system calls. */

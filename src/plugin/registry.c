@@ -98,21 +98,35 @@ static mz_log_level log_level_from_env(void)
     return MZ_LOG_WARN;
 }
 
-/* A number of threads; 0 (the default) for anything that is none. */
-static int threads_from_env(const mz_log_sink *log)
+/* A number of reads; 0 (the default) for anything that is none. */
+static int depth_from_env(const mz_log_sink *log)
 {
-    const char *text = getenv("MZCACHE_RESTORE_THREADS");
+    const char *text = getenv("MZCACHE_RESTORE_DEPTH");
     if (text == NULL || *text == '\0') {
         return 0;
     }
     char *end = NULL;
     long value = strtol(text, &end, 10);
     if (*end != '\0' || value < 0 || value > 256) {
-        mz_log(log, MZ_LOG_WARN, "MZCACHE_RESTORE_THREADS=%s is no number from 0 to 256; ignored",
+        mz_log(log, MZ_LOG_WARN, "MZCACHE_RESTORE_DEPTH=%s is no number from 0 to 256; ignored",
                text);
         return 0;
     }
     return (int)value;
+}
+
+/* How the storage path reads; a wrong word is said and changes nothing. */
+static mz_restore_io io_from_env(const mz_log_sink *log)
+{
+    const char *text = getenv("MZCACHE_IO");
+    if (text == NULL || *text == '\0' || strcmp(text, "auto") == 0) {
+        return MZ_IO_AUTO;
+    }
+    if (strcmp(text, "threads") != 0) {
+        mz_log(log, MZ_LOG_WARN, "MZCACHE_IO=%s is ignored: use auto or threads", text);
+        return MZ_IO_AUTO;
+    }
+    return MZ_IO_THREADS;
 }
 
 static bool wants_profile(const char *text)
@@ -163,7 +177,8 @@ static mz_status create_pool(mz_plugin *plugin, mz_error *error)
         .os = plugin->os,
         .codec = getenv("MZCACHE_CODEC"),
         .store_dir = getenv("MZCACHE_STORE"),
-        .restore_threads = threads_from_env(&plugin->log),
+        .restore_depth = depth_from_env(&plugin->log),
+        .restore_io = io_from_env(&plugin->log),
         .auto_profile = wants_profile(getenv("MZCACHE_PROFILE")),
         .trace = plugin->trace,
         .switches = switches_from_env(&plugin->log),

@@ -12,12 +12,9 @@
 #include "os/process.h"
 #include "pool/internal.h"
 
-/*
- * Without a profile: eight direct reads under way saturated every disk measured (0.8 to 2.1 GB/s),
- * and a thread that waits for one costs nothing.
- */
-#define RESTORE_THREADS_DEFAULT 8
-#define RESTORE_THREADS_LEAST 4
+/* Without a profile: eight direct reads under way saturated every disk measured. */
+#define RESTORE_DEPTH_DEFAULT 8
+#define RESTORE_DEPTH_LEAST 4
 #define DECODE_THREADS_MOST 16u
 
 /* Without any place the store is "": every write to it is refused with a sentence. */
@@ -65,16 +62,16 @@ static mz_status store_make(mz_pool *pool, const char *directory, mz_error *erro
     return mz_store_create(pool->os, chosen, &pool->store, error);
 }
 
-/* How many threads read: what the caller wants, else what saturates the storage. */
-static uint32_t reading_threads(uint32_t profiled_depth, int wanted)
+/* How many reads are under way: what the caller wants, else what saturates the storage. */
+static uint32_t reading_depth(uint32_t profiled_depth, int wanted)
 {
-    uint32_t threads = RESTORE_THREADS_DEFAULT;
     if (wanted > 0) {
-        threads = (uint32_t)wanted;
-    } else if (profiled_depth > 0) {
-        threads = profiled_depth < RESTORE_THREADS_LEAST ? RESTORE_THREADS_LEAST : profiled_depth;
+        return (uint32_t)wanted;
     }
-    return threads < MZ_RESTORE_THREADS_MAX ? threads : MZ_RESTORE_THREADS_MAX;
+    if (profiled_depth == 0) {
+        return RESTORE_DEPTH_DEFAULT;
+    }
+    return profiled_depth < RESTORE_DEPTH_LEAST ? RESTORE_DEPTH_LEAST : profiled_depth;
 }
 
 /* How many threads decode: that is computing, so one for each core. */
@@ -113,7 +110,7 @@ mz_status mz_pool_create(const mz_pool_options *options, mz_pool **pool, mz_erro
         status = mz_memory_reserve(made->os, MZ_BOUNCE_BYTES, MZ_PAGE_BYTES, &made->bounce, error);
     }
     if (status == MZ_OK) {
-        uint32_t readers = reading_threads(mz_pool_profile_load(made), options->restore_threads);
+        uint32_t depth = reading_depth(mz_pool_profile_load(made), options->restore_depth);
         made->order = options->switches.order;
         made->order_seed = options->switches.order_seed;
         made->restore.overlap = options->switches.overlap;
@@ -124,7 +121,8 @@ mz_status mz_pool_create(const mz_pool_options *options, mz_pool **pool, mz_erro
         made->restore.guard = made->guard;
         made->restore.stack = made->stack;
         made->restore.store = made->store;
-        status = mz_restore_start(&made->restore, readers, decoding_threads(), error);
+        status =
+            mz_restore_start(&made->restore, options->restore_io, depth, decoding_threads(), error);
     }
     if (status != MZ_OK) {
         if (made->bounce != NULL) {

@@ -24,7 +24,7 @@
 #include "base/log.h"
 #include "swap/unit.h"
 
-/* Largest span that passes through a thread's bounce buffer (encoded spans in the store). */
+/* Largest span that passes through a bounce buffer (encoded spans in the store). */
 #define MZ_BOUNCE_BYTES (64u << 20)
 #define MZ_RESTORE_THREADS_MAX 64
 
@@ -67,12 +67,16 @@ typedef struct mz_restore_queue {
 
 typedef struct mz_restore mz_restore;
 
-typedef struct mz_restore_worker {
-    mz_restore *restore;
-    mz_unit_queue own; /* MZ_QUEUE_READ or MZ_QUEUE_DECODE: the path that it serves */
-    void *bounce;      /* readers: MZ_BOUNCE_BYTES of addresses */
-    pthread_t thread;
-} mz_restore_worker;
+typedef struct mz_restore_worker mz_restore_worker;
+
+/* How the storage path reads. */
+typedef enum mz_restore_io {
+    MZ_IO_AUTO = 0, /* by io_uring where the kernel lets us, else by threads */
+    MZ_IO_THREADS,  /* one read under way for each thread */
+} mz_restore_io;
+
+/* Reads that a thread with a ring has under way at most. */
+#define MZ_RING_DEPTH 8u
 
 struct mz_restore {
     const mz_os *os;
@@ -99,15 +103,17 @@ struct mz_restore {
     atomic_uint away;
     mz_restore_counters counters;
 
-    mz_restore_worker workers[MZ_RESTORE_THREADS_MAX];
+    mz_restore_worker *workers[MZ_RESTORE_THREADS_MAX]; /* [worker_count] */
     uint32_t worker_count;
+    bool has_ring; /* reads go by io_uring */
 };
 
 /*
- * Start `readers` threads for the storage path and `decoders` for the other. The object must be
- * zeroed, with the borrowed fields set. At most MZ_RESTORE_THREADS_MAX are started, decoders last.
+ * Start the threads: `decoders` for the decode path, and for the storage path as many as keep
+ * `depth` reads under way: one for each read, or with io_uring one for each MZ_RING_DEPTH. The
+ * object must be zeroed, with the borrowed fields set. At most MZ_RESTORE_THREADS_MAX are started.
  */
-mz_status mz_restore_start(mz_restore *restore, uint32_t readers, uint32_t decoders,
+mz_status mz_restore_start(mz_restore *restore, mz_restore_io io, uint32_t depth, uint32_t decoders,
                            mz_error *error);
 
 /* Stop and join the threads; restores that wait in the queue are dropped. */
@@ -139,16 +145,48 @@ typedef struct mz_restore_task {
 /* Hand out the next task of a path; false if there is none now. Under the lock. */
 bool mz_restore_take_task(mz_restore *restore, mz_unit_queue own, mz_restore_task *task);
 
-/* Set a unit's state and keep `away` in step. Under the lock. */
-void mz_restore_move(mz_restore *restore, mz_unit *unit, mz_unit_state to);
-
-/* One slice of a restore, without the lock; see slice.c. bounce: this thread's buffer. */
+/*
+ * A slice is done, or was passed over: *error says how it went. The last one settles the unit.
+ * Takes and returns with the lock held; it is given up in between.
+ */
 typedef struct mz_slice_result {
     uint64_t read_bytes, decoded_bytes;
 } mz_slice_result;
+void mz_restore_slice_done(mz_restore *restore, mz_unit *unit, const mz_slice_result *result,
+                           const mz_error *error);
+
+/* Set a unit's state and keep `away` in step. Under the lock. */
+void mz_restore_move(mz_restore *restore, mz_unit *unit, mz_unit_state to);
+
+/* What a slice has to read, and where to. */
+typedef struct mz_slice_read {
+    mz_file *file; /* NULL: nothing, its bytes are in the stack */
+    void *target;
+    uint64_t bytes, offset; /* whole pages */
+    bool first_load;        /* from the page cache, where the host's own mapping has put it */
+    uint64_t start_ns;      /* for the trace */
+} mz_slice_read;
+
+/* Slices of a unit, by where its truth is. */
 uint32_t mz_slice_count(const mz_unit *unit);
+
+/* Commit the pages of a slice, in a stage of its own. */
 mz_status mz_slice_allocate(mz_restore *restore, mz_unit *unit, uint32_t slice, mz_error *error);
-mz_status mz_slice_run(mz_restore *restore, mz_file *source, mz_unit *unit, uint32_t slice,
-                       void *bounce, mz_slice_result *result, mz_error *error);
+
+/* Bytes that a slice reads into a bounce buffer; 0: it reads into place, or nothing. */
+uint64_t mz_slice_bounce_bytes(const mz_unit *unit, uint32_t slice);
+
+/*
+ * One slice, without the lock, in three parts: commit its pages and say what to read; read it, or
+ * have a ring read it; check what came, decode it. bounce has room for mz_slice_bounce_bytes and
+ * stays the slice's until its end. mz_slice_end is called only if mz_slice_begin succeeded, and is
+ * told how the read went; it tries a failed one once more through the page cache.
+ */
+mz_status mz_slice_begin(mz_restore *restore, mz_file *source, mz_unit *unit, uint32_t slice,
+                         void *bounce, mz_slice_read *read, mz_error *error);
+mz_status mz_slice_read_now(const mz_slice_read *read, mz_error *error);
+mz_status mz_slice_end(mz_restore *restore, mz_unit *unit, uint32_t slice,
+                       const mz_slice_read *read, mz_status status, mz_slice_result *result,
+                       mz_error *error);
 
 #endif

@@ -60,28 +60,29 @@ static slice_place slice_find(const mz_unit *unit, uint32_t slice)
     return (slice_place){span, offset, bytes};
 }
 
-/* Read straight into place and settle the checksum. */
-static mz_status slice_read(mz_file *file, mz_unit *unit, slice_place at, bool first_load,
-                            mz_error *error)
+/* Read once more, through the page cache, after a read that failed or gave other bytes. */
+static mz_status slice_read_again(const mz_slice_read *read, mz_error *error)
 {
-    mz_unit_span *span = &unit->spans[at.span];
-    uint8_t *target = span->place.address + at.offset;
-    uint64_t offset = (unit->has_source ? span->place.file_offset : span->kept_offset) + at.offset;
-    uint64_t *expected = &span->slice_hash[at.offset / MZ_SLICE_BYTES];
-    mz_status status = first_load ? mz_file_read_buffered(file, target, at.bytes, offset, error)
-                                  : mz_file_read(file, target, at.bytes, offset, error);
-    if (status == MZ_OK && first_load) {
-        *expected = XXH3_64bits(target, at.bytes);
+    return mz_file_read_buffered(read->file, read->target, read->bytes, read->offset, error);
+}
+
+/* What was read straight into place: settle the checksum. status, error: how the read went. */
+static mz_status slice_check(mz_unit *unit, slice_place at, const mz_slice_read *read,
+                             mz_status status, mz_error *error)
+{
+    uint64_t *expected = &unit->spans[at.span].slice_hash[at.offset / MZ_SLICE_BYTES];
+    if (status == MZ_OK && read->first_load) {
+        *expected = XXH3_64bits(read->target, read->bytes);
         /* The host's own mapping brought the file into the page cache; our copy replaces that. */
-        mz_file_drop_cache(file, offset, at.bytes);
+        mz_file_drop_cache(read->file, read->offset, read->bytes);
         return MZ_OK;
     }
-    if (status == MZ_OK && XXH3_64bits(target, at.bytes) == *expected) {
+    if (status == MZ_OK && XXH3_64bits(read->target, read->bytes) == *expected) {
         return MZ_OK;
     }
     mz_error again = MZ_ERROR_INIT;
-    if (mz_file_read_buffered(file, target, at.bytes, offset, &again) == MZ_OK) {
-        if (XXH3_64bits(target, at.bytes) == *expected) {
+    if (slice_read_again(read, &again) == MZ_OK) {
+        if (XXH3_64bits(read->target, read->bytes) == *expected) {
             return MZ_OK;
         }
         return mz_error_set(error, unit->has_source ? MZ_E_CHANGED : MZ_E_CORRUPT, 0,
@@ -93,32 +94,10 @@ static mz_status slice_read(mz_file *file, mz_unit *unit, slice_place at, bool f
     return again.status;
 }
 
-static mz_status slice_decode(mz_restore *restore, mz_unit *unit, slice_place at, void *bounce,
-                              mz_slice_result *result, mz_error *error)
+static mz_status slice_decode(mz_restore *restore, mz_unit *unit, slice_place at, const void *bytes,
+                              uint64_t count, mz_slice_result *result, mz_error *error)
 {
     mz_unit_span *span = &unit->spans[at.span];
-    const void *bytes = NULL;
-    uint64_t count = 0;
-    if (unit->from == MZ_UNIT_COMPRESSED) {
-        bytes = mz_stack_data(span->record);
-        count = span->record.bytes;
-    } else {
-        mz_file *file = mz_store_file(restore->store);
-        count = span->kept_bytes;
-        uint64_t start_ns = mz_trace_start(restore->trace);
-        mz_status status =
-            mz_file_read(file, bounce, mz_page_ceil(count), span->kept_offset, error);
-        if (status != MZ_OK) {
-            status =
-                mz_file_read_buffered(file, bounce, mz_page_ceil(count), span->kept_offset, error);
-        }
-        mz_unit_trace(restore->trace, start_ns, "read", unit, mz_page_ceil(count));
-        if (status != MZ_OK) {
-            return status;
-        }
-        result->read_bytes += mz_page_ceil(count);
-        bytes = bounce;
-    }
     uint64_t start_ns = mz_trace_start(restore->trace);
     mz_status status = mz_codec_decode(&span->kept_shape, bytes, count, span->place.address);
     mz_unit_trace(restore->trace, start_ns, "decode", unit, at.bytes);
@@ -152,27 +131,63 @@ mz_status mz_slice_allocate(mz_restore *restore, mz_unit *unit, uint32_t slice, 
     return slice_commit(restore, unit, slice_find(unit, slice), error);
 }
 
-mz_status mz_slice_run(mz_restore *restore, mz_file *source, mz_unit *unit, uint32_t slice,
-                       void *bounce, mz_slice_result *result, mz_error *error)
+mz_status mz_slice_begin(mz_restore *restore, mz_file *source, mz_unit *unit, uint32_t slice,
+                         void *bounce, mz_slice_read *read, mz_error *error)
 {
     slice_place at = slice_find(unit, slice);
     mz_unit_span *span = &unit->spans[at.span];
-    mz_status status = MZ_OK;
-    if (!unit->allocated) {
-        status = slice_commit(restore, unit, at, error);
+    mz_status status = unit->allocated ? MZ_OK : slice_commit(restore, unit, at, error);
+    *read = (mz_slice_read){.start_ns = mz_trace_start(restore->trace)};
+    if (status != MZ_OK || unit->from == MZ_UNIT_COMPRESSED) {
+        return status;
     }
-    if (status != MZ_OK || !span_is_sliced(unit, at.span)) {
-        return status != MZ_OK ? status : slice_decode(restore, unit, at, bounce, result, error);
+    read->file = unit->has_source ? source : mz_store_file(restore->store);
+    if (!span_is_sliced(unit, at.span)) {
+        read->target = bounce;
+        read->bytes = mz_page_ceil(span->kept_bytes);
+        read->offset = span->kept_offset;
+        return MZ_OK;
     }
-    mz_file *file = unit->has_source ? source : mz_store_file(restore->store);
-    if (unit->has_source) {
-        status = mz_file_changed(file, error);
+    read->target = span->place.address + at.offset;
+    read->bytes = at.bytes;
+    read->offset = (unit->has_source ? span->place.file_offset : span->kept_offset) + at.offset;
+    read->first_load = unit->has_source && !span->hashed;
+    return unit->has_source ? mz_file_changed(read->file, error) : MZ_OK;
+}
+
+mz_status mz_slice_read_now(const mz_slice_read *read, mz_error *error)
+{
+    return read->first_load
+               ? slice_read_again(read, error)
+               : mz_file_read(read->file, read->target, read->bytes, read->offset, error);
+}
+
+mz_status mz_slice_end(mz_restore *restore, mz_unit *unit, uint32_t slice,
+                       const mz_slice_read *read, mz_status status, mz_slice_result *result,
+                       mz_error *error)
+{
+    slice_place at = slice_find(unit, slice);
+    mz_unit_span *span = &unit->spans[at.span];
+    if (read->file == NULL) {
+        return slice_decode(restore, unit, at, mz_stack_data(span->record), span->record.bytes,
+                            result, error);
     }
-    if (status == MZ_OK) {
-        uint64_t start_ns = mz_trace_start(restore->trace);
-        status = slice_read(file, unit, at, unit->has_source && !span->hashed, error);
-        mz_unit_trace(restore->trace, start_ns, "read", unit, at.bytes);
-        result->read_bytes += status == MZ_OK ? at.bytes : 0;
+    bool is_in_place = span_is_sliced(unit, at.span);
+    if (is_in_place) {
+        status = slice_check(unit, at, read, status, error);
+    } else if (status != MZ_OK) {
+        status = slice_read_again(read, error);
     }
-    return status;
+    mz_unit_trace(restore->trace, read->start_ns, "read", unit, read->bytes);
+    result->read_bytes += status == MZ_OK ? read->bytes : 0;
+    if (status != MZ_OK || is_in_place) {
+        return status;
+    }
+    return slice_decode(restore, unit, at, read->target, span->kept_bytes, result, error);
+}
+
+uint64_t mz_slice_bounce_bytes(const mz_unit *unit, uint32_t slice)
+{
+    const mz_unit_span *span = &unit->spans[slice_find(unit, slice).span];
+    return unit->from == MZ_UNIT_STORED && span->kept_encoded ? mz_page_ceil(span->kept_bytes) : 0;
 }

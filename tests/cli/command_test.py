@@ -123,7 +123,7 @@ class ExecTest(unittest.TestCase):
         self.assertIn("/nowhere/p.so", result.stderr)
 
     def test_variables_and_exit_code_of_the_host(self):
-        result = mzcache("exec", "--codec", "q8", "--store", "/tmp/s", "--restore-threads", "3",
+        result = mzcache("exec", "--codec", "q8", "--store", "/tmp/s", "--restore-depth", "3",
                          "--log", "debug", "--guard", "--order", "random-out:3",
                          "--overlap", "none", "--paths", "sequential",
                          "--trace", "/tmp/t.json", "--", "sh", "-c", "env; exit 7")
@@ -135,7 +135,7 @@ class ExecTest(unittest.TestCase):
         self.assertEqual(
             {name: variables[name] for name in variables
              if name.startswith("MZCACHE_") and name not in os.environ},
-            {"MZCACHE_CODEC": "q8", "MZCACHE_STORE": "/tmp/s", "MZCACHE_RESTORE_THREADS": "3",
+            {"MZCACHE_CODEC": "q8", "MZCACHE_STORE": "/tmp/s", "MZCACHE_RESTORE_DEPTH": "3",
              "MZCACHE_LOG": "debug", "MZCACHE_GUARD": "1", "MZCACHE_ORDER": "random-out:3",
              "MZCACHE_OVERLAP": "none", "MZCACHE_PATHS": "sequential",
              "MZCACHE_TRACE": "/tmp/t.json"})

@@ -9,6 +9,7 @@
 #include "os/fault_os.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -166,6 +167,43 @@ static int fault_rename(void *context, const char *from, const char *to)
     return is_failure(context, MZ_FAULT_RENAME) ? -1 : mz_os_linux()->rename(NULL, from, to);
 }
 
+static int fault_ring_open(void *context, struct io_uring *ring, unsigned depth)
+{
+    if (is_failure(context, MZ_FAULT_RING_OPEN)) {
+        return -1;
+    }
+    return mz_os_linux()->ring_open(NULL, ring, depth);
+}
+
+static void fault_ring_close(void *context, struct io_uring *ring)
+{
+    (void)context;
+    mz_os_linux()->ring_close(NULL, ring);
+}
+
+static int fault_ring_start(void *context, struct io_uring *ring, int fd, void *data,
+                            unsigned bytes, off_t offset, uint64_t tag)
+{
+    if (is_failure(context, MZ_FAULT_RING_START)) {
+        return -1;
+    }
+    return mz_os_linux()->ring_start(NULL, ring, fd, data, bytes, offset, tag);
+}
+
+/* The read itself has ended, which only its result hides: no buffer is written to afterwards. */
+static int fault_ring_wait(void *context, struct io_uring *ring, bool block, uint64_t *tag,
+                           int *result)
+{
+    int failure = mz_os_linux()->ring_wait(NULL, ring, block, tag, result);
+    mz_fault_rule rule;
+    if (failure == 0 && is_hit(context, MZ_FAULT_RING_READ, &rule)) {
+        int most = rule.short_bytes < INT_MAX ? (int)rule.short_bytes : INT_MAX;
+        int moved = *result < most ? *result : most;
+        *result = rule.sys_errno != 0 ? -rule.sys_errno : moved;
+    }
+    return failure;
+}
+
 void mz_fault_os_init(mz_fault_os *fault)
 {
     memset(fault, 0, sizeof *fault);
@@ -192,6 +230,10 @@ void mz_fault_os_init(mz_fault_os *fault)
         .unlink = fault_unlink,
         .fsync = fault_fsync,
         .rename = fault_rename,
+        .ring_open = fault_ring_open,
+        .ring_close = fault_ring_close,
+        .ring_start = fault_ring_start,
+        .ring_wait = fault_ring_wait,
     };
 }
 

@@ -37,6 +37,9 @@ typedef enum mz_fault_kind {
     MZ_FAULT_UNLINK,
     MZ_FAULT_FSYNC,
     MZ_FAULT_RENAME,
+    MZ_FAULT_RING_OPEN,
+    MZ_FAULT_RING_START,
+    MZ_FAULT_RING_READ, /* the result of a read that a ring began */
     MZ_FAULT_KINDS,
 } mz_fault_kind;
 
@@ -47,7 +50,7 @@ typedef struct mz_fault_rule {
     mz_fault_kind kind;    /* MZ_FAULT_KINDS: no rule */
     uint64_t first, times; /* the calls that it changes, counted as calls[kind] is */
     int sys_errno;         /* what they fail with; 0: they move short_bytes */
-    uint64_t short_bytes;  /* most that a pread or pwrite moves, if no errno */
+    uint64_t short_bytes;  /* most that a read or write moves, if no errno */
 } mz_fault_rule;
 
 typedef struct mz_fault_os {
@@ -65,7 +68,7 @@ void mz_fault_os_init(mz_fault_os *fault);
 void mz_fault_os_fail(mz_fault_os *fault, mz_fault_kind kind, uint64_t nth, uint64_t times,
                       int sys_errno);
 
-/* Let `times` calls of pread or pwrite move at most `short_bytes` (0: the end of file). */
+/* Let `times` calls of pread or pwrite, or reads of a ring, move at most `short_bytes` (0: the end of file). */
 void mz_fault_os_shorten(mz_fault_os *fault, mz_fault_kind kind, uint64_t nth, uint64_t times,
                          uint64_t short_bytes);
 

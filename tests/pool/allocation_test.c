@@ -93,7 +93,7 @@ static void sized_open(sized_pool *sized, const char *codec, uint32_t units)
     assert_true(fd >= 0);
     assert_int_equal(ftruncate(fd, (off_t)sized->weight_bytes), 0);
     close(fd);
-    mz_pool_options options = {.codec = codec, .store_dir = sized->directory, .restore_threads = 2};
+    mz_pool_options options = {.codec = codec, .store_dir = sized->directory, .restore_depth = 2};
     assert_int_equal(mz_pool_create(&options, &sized->pool, &error), MZ_OK);
     sized->weights = reserve(sized->weight_bytes);
     sized->kv = reserve(sized->kv_bytes);

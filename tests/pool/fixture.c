@@ -93,6 +93,15 @@ static void toy_add_units(toy_model *toy)
     assert_int_equal(mz_pool_add_unit(toy->pool, &opaque, &error), MZ_OK);
 }
 
+mz_restore_io toy_io = MZ_IO_AUTO;
+int toy_ring_errno = 0;
+
+__attribute__((constructor)) static void choose_io(void)
+{
+    const char *text = getenv("MZ_TEST_IO");
+    toy_io = text != NULL && strcmp(text, "threads") == 0 ? MZ_IO_THREADS : MZ_IO_AUTO;
+}
+
 static void toy_open_all(toy_model *toy, const mz_pool_options *wanted)
 {
     memset(toy, 0, sizeof *toy);
@@ -112,9 +121,14 @@ static void toy_open_all(toy_model *toy, const mz_pool_options *wanted)
     mz_pool_options options = *wanted;
     options.os = &toy->fault.os;
     options.store_dir = toy->directory;
-    options.restore_threads = 3;
+    options.restore_depth = toy_io == MZ_IO_THREADS ? 3 : 2 * MZ_RING_DEPTH;
+    options.restore_io = toy_io;
+    if (toy_ring_errno != 0) {
+        mz_fault_os_fail(&toy->fault, MZ_FAULT_RING_OPEN, 1, MZ_FAULT_FOREVER, toy_ring_errno);
+    }
     mz_error error = MZ_ERROR_INIT;
     assert_int_equal(mz_pool_create(&options, &toy->pool, &error), MZ_OK);
+    mz_fault_os_clear(&toy->fault);
     toy_add_units(toy);
 }
 

@@ -32,6 +32,13 @@ typedef struct toy_model {
 #define TOY_WEIGHT_STRIDE (6u << 20)
 #define TOY_KV_BYTES (TOY_LAYERS * TOY_CHUNKS * 2u * TOY_CHUNK_BYTES)
 
+/* How pools that are opened from now on read; MZ_IO_AUTO, or MZ_IO_THREADS if the environment has
+ * MZ_TEST_IO=threads. */
+extern mz_restore_io toy_io;
+
+/* What opening a ring fails with for pools that are opened from now on; 0: it is tried. */
+extern int toy_ring_errno;
+
 /* codec: "raw" or "q8". guard: evicted ranges fault. Asserts that everything works. */
 void toy_open(toy_model *toy, const char *codec, bool guard);
 /* toy_open of a pool that has the machine measured, by this command. */

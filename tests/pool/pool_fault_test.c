@@ -42,6 +42,7 @@ static bool pass(toy_model *toy, mz_fault_kind kind, uint64_t nth, int sys_errno
 static void loop(const char *codec, mz_fault_kind kind, int sys_errno)
 {
     toy_model toy;
+    toy_io = kind == MZ_FAULT_PREAD ? MZ_IO_THREADS : MZ_IO_AUTO;
     toy_open(&toy, codec, false);
     toy_write_kv(&toy, 220);
     assert_true(toy_is_right(&toy));
@@ -50,6 +51,10 @@ static void loop(const char *codec, mz_fault_kind kind, int sys_errno)
         mz_error error = MZ_ERROR_INIT;
         assert_int_equal(toy_restore(&toy, &error), MZ_OK);
         toy_accept(&toy);
+    }
+    if (kind >= MZ_FAULT_RING_OPEN && !toy.pool->restore.has_ring) {
+        toy_close(&toy);
+        skip(); /* this kernel has no io_uring for us */
     }
     uint64_t nth = 1;
     while (pass(&toy, kind, nth, sys_errno)) {
@@ -67,6 +72,37 @@ static void reads_fail(void **state)
     loop("raw", MZ_FAULT_PREAD, EINTR);
     loop("raw", MZ_FAULT_PREAD, 0);
     loop("q8", MZ_FAULT_PREAD, EIO);
+}
+
+static void reads_of_a_ring_fail(void **state)
+{
+    (void)state;
+    loop("raw", MZ_FAULT_RING_READ, EIO);
+    loop("raw", MZ_FAULT_RING_READ, EINVAL);
+    loop("raw", MZ_FAULT_RING_READ, EAGAIN);
+    loop("raw", MZ_FAULT_RING_READ, 0);
+    loop("raw", MZ_FAULT_RING_START, EAGAIN);
+    loop("q8", MZ_FAULT_RING_READ, EIO);
+}
+
+static void a_ring_is_refused(void **state)
+{
+    (void)state;
+    static const int reasons[] = {ENOSYS, EPERM, ENOMEM};
+    toy_io = MZ_IO_AUTO;
+    for (int i = 0; i < 3; i++) {
+        toy_model toy;
+        toy_ring_errno = reasons[i];
+        toy_open(&toy, "raw", false);
+        toy_ring_errno = 0;
+        assert_false(toy.pool->restore.has_ring);
+        toy_write_kv(&toy, 220);
+        (void)mz_evict(toy.pool, UINT64_MAX, NULL);
+        mz_error error = MZ_ERROR_INIT;
+        assert_int_equal(toy_restore(&toy, &error), MZ_OK);
+        assert_true(toy_is_right(&toy));
+        toy_close(&toy);
+    }
 }
 
 static void writes_fail(void **state)
@@ -137,7 +173,7 @@ static void a_store_directory_that_goes_missing_is_said(void **state)
     toy_model toy;
     toy_open(&toy, "raw", false);
     mz_pool_destroy(toy.pool);
-    mz_pool_options options = {.store_dir = "/proc/mzcache-cannot-be-made", .restore_threads = 1};
+    mz_pool_options options = {.store_dir = "/proc/mzcache-cannot-be-made", .restore_depth = 1};
     mz_error error = MZ_ERROR_INIT;
     assert_int_equal(mz_pool_create(&options, &toy.pool, &error), MZ_OK);
     mz_unit_desc kv = {.tag = MZ_TAG_KV_CACHE, .span_count = 1};
@@ -163,6 +199,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_fail),
+        cmocka_unit_test(reads_of_a_ring_fail),
+        cmocka_unit_test(a_ring_is_refused),
         cmocka_unit_test(writes_fail),
         cmocka_unit_test(memory_calls_fail),
         cmocka_unit_test(any_call_fails),

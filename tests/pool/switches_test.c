@@ -184,6 +184,7 @@ static void wrong_words_are_refused_and_change_nothing(void **state)
 
 int main(void)
 {
+    toy_io = MZ_IO_THREADS; /* what is noted and held are calls of pread */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_order_says_which_layer_goes_first),
         cmocka_unit_test(allocation_comes_first_where_it_must_not_overlap),

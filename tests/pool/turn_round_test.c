@@ -153,6 +153,7 @@ static void one_core_is_enough(void **state)
 
 int main(void)
 {
+    toy_io = MZ_IO_THREADS; /* what is noted and held are calls of pread */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_prefetch_is_turned_round),
         cmocka_unit_test(a_step_that_restores_goes_first),
