@@ -77,6 +77,10 @@ void engine_open(engine_session *session, const engine_setting *how, mz_pool *po
     params.swa_full = false;
     params.flash_attn_type =
         how->flash_attention ? LLAMA_FLASH_ATTN_TYPE_ENABLED : LLAMA_FLASH_ATTN_TYPE_DISABLED;
+    if (how->kv_type != NULL) {
+        params.type_k = *how->kv_type;
+        params.type_v = *how->kv_type;
+    }
     params.n_threads = 2;
     params.n_threads_batch = 2;
     params.cb_eval = how->on_node;

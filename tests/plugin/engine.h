@@ -34,6 +34,7 @@ typedef struct engine_setting {
     uint32_t sequences;
     bool unified; /* all sequences in one stream of KV */
     bool flash_attention;
+    const enum ggml_type *kv_type;            /* of K and V; NULL: f16 */
     ggml_backend_sched_eval_callback on_node; /* NULL: none */
 } engine_setting;
 
