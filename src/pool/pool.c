@@ -13,7 +13,7 @@
 #include "pool/internal.h"
 
 /* Without a profile: eight direct reads under way saturated every disk measured. */
-#define RESTORE_DEPTH_DEFAULT 8
+#define RESTORE_DEPTH_DEFAULT 16
 #define RESTORE_DEPTH_LEAST 4
 #define DECODE_THREADS_MOST 16u
 

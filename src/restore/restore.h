@@ -76,7 +76,7 @@ typedef enum mz_restore_io {
 } mz_restore_io;
 
 /* Reads that a thread with a ring has under way at most. */
-#define MZ_RING_DEPTH 8u
+#define MZ_RING_DEPTH 4u
 
 struct mz_restore {
     const mz_os *os;

@@ -98,6 +98,7 @@ static void an_old_failure_is_not_a_new_one(void **state)
 
 int main(void)
 {
+    toy_io = MZ_IO_THREADS; /* what is held are calls of pread */
     const struct CMUnitTest tests[] = {cmocka_unit_test(an_old_failure_is_not_a_new_one)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
