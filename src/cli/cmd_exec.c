@@ -35,7 +35,7 @@ static const char help[] =
     "                           q4: 4 bit, try your model first; lossless: exact,\n"
     "                           kept in memory, saves little\n"
     "      --store DIR          where the store lies (~/.cache/mzcache)\n"
-    "      --restore-depth N  reads under way in a restore (chosen by the library)\n"
+    "      --restore-depth N    reads under way in a restore (chosen by the library)\n"
     "      --log LEVEL          error, warn (default), info, debug\n"
     "      --guard              a stray access to evicted memory faults, to find bugs\n"
     "      --plugin FILE        libggml-mzcache.so (the one beside this "
@@ -120,11 +120,11 @@ static bool set_plugin(const char *plugin)
 static void set_options(const exec_options *options)
 {
     const mz_llm_options *llm = &options->model.llm;
-    char threads[16];
-    snprintf(threads, sizeof threads, "%d", llm->restore_depth);
+    char depth[16];
+    snprintf(depth, sizeof depth, "%d", llm->restore_depth);
     set_if("MZCACHE_CODEC", llm->codec);
     set_if("MZCACHE_STORE", llm->store_dir);
-    set_if("MZCACHE_RESTORE_DEPTH", llm->restore_depth > 0 ? threads : NULL);
+    set_if("MZCACHE_RESTORE_DEPTH", llm->restore_depth > 0 ? depth : NULL);
     set_if("MZCACHE_LOG", options->log);
     set_if("MZCACHE_ORDER", llm->order);
     set_if("MZCACHE_OVERLAP", llm->overlap);

@@ -79,7 +79,7 @@ enum mz_cli_option {
     "                           kept in memory, saves little\n"                                    \
     "      --store DIR          where the store lies (~/.cache/mzcache)\n"                         \
     "      --threads N          compute threads (one per core)\n"                                  \
-    "      --restore-depth N  reads under way in a restore (chosen by the library)\n"              \
+    "      --restore-depth N    reads under way in a restore (chosen by the library)\n"            \
     "      --batch TOKENS       tokens per prefill step (512)\n"                                   \
     "      --kv-type TYPE       f16 (default), q8_0, f32, bf16\n"                                  \
     "      --flash-attn MODE    on, off, auto (default)\n"                                         \

@@ -301,12 +301,10 @@ mz_status mz_file_read(mz_file *file, void *data, uint64_t bytes, uint64_t offse
     return file_transfer(file, &move, error);
 }
 
-bool mz_file_reads_direct(const mz_file *file, const void *data, uint64_t bytes, uint64_t offset)
+bool mz_file_reads_direct(const mz_file *file, void *data, uint64_t bytes, uint64_t offset)
 {
-    bool is_aligned = ((offset | bytes | (uint64_t)(uintptr_t)data) % MZ_PAGE_BYTES) == 0;
-    bool has_partial_page = file->bytes % MZ_PAGE_BYTES != 0;
-    bool is_whole = !has_partial_page || offset + bytes <= mz_page_floor(file->bytes);
-    return bytes != 0 && is_aligned && is_whole && mz_file_is_direct(file);
+    transfer move = {.in = data, .bytes = bytes, .offset = offset};
+    return bytes != 0 && direct_bytes(file, &move) == bytes;
 }
 
 mz_status mz_file_read_buffered(mz_file *file, void *data, uint64_t bytes, uint64_t offset,

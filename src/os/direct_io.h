@@ -61,7 +61,7 @@ void mz_file_close(mz_file *file);
 mz_status mz_file_read(mz_file *file, void *data, uint64_t bytes, uint64_t offset, mz_error *error);
 
 /* Whether mz_file_read would read the whole range past the page cache. */
-bool mz_file_reads_direct(const mz_file *file, const void *data, uint64_t bytes, uint64_t offset);
+bool mz_file_reads_direct(const mz_file *file, void *data, uint64_t bytes, uint64_t offset);
 
 /* As mz_file_read, but always through the page cache: the second try after a failed direct read. */
 mz_status mz_file_read_buffered(mz_file *file, void *data, uint64_t bytes, uint64_t offset,

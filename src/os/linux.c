@@ -125,8 +125,7 @@ static int ring_result(int result)
 static int linux_ring_open(void *context, struct io_uring *ring, unsigned depth)
 {
     (void)context;
-    /* Completions are noted when this thread enters the kernel anyway: no interrupt of inference.
-     */
+    /* What ends is noted when this thread enters the kernel anyway: inference isn't interrupted. */
     int result = io_uring_queue_init(depth, ring, IORING_SETUP_COOP_TASKRUN);
     if (result == -EINVAL) {
         result = io_uring_queue_init(depth, ring, 0); /* before Linux 5.19 */

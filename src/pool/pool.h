@@ -50,7 +50,7 @@ typedef struct mz_pool_options {
     const char *store_dir; /* made if missing; NULL: $XDG_CACHE_HOME/mzcache or ~/.cache/mzcache */
     int restore_depth; /* reads under way; 0: as many as the profile found to saturate the storage,
                           else 16 */
-    mz_restore_io restore_io;
+    mz_restore_io restore_io; /* how they are done */
     bool auto_profile; /* have this machine measured, in another process, after the first eviction
                           if `mzcache profile` was never run here */
     const char *profile_command; /* that does it; NULL: the mzcache beside this library */

@@ -145,13 +145,14 @@ typedef struct mz_restore_task {
 /* Hand out the next task of a path; false if there is none now. Under the lock. */
 bool mz_restore_take_task(mz_restore *restore, mz_unit_queue own, mz_restore_task *task);
 
+typedef struct mz_slice_result {
+    uint64_t read_bytes, decoded_bytes;
+} mz_slice_result;
+
 /*
  * A slice is done, or was passed over: *error says how it went. The last one settles the unit.
  * Takes and returns with the lock held; it is given up in between.
  */
-typedef struct mz_slice_result {
-    uint64_t read_bytes, decoded_bytes;
-} mz_slice_result;
 void mz_restore_slice_done(mz_restore *restore, mz_unit *unit, const mz_slice_result *result,
                            const mz_error *error);
 

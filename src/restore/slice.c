@@ -66,7 +66,7 @@ static mz_status slice_read_again(const mz_slice_read *read, mz_error *error)
     return mz_file_read_buffered(read->file, read->target, read->bytes, read->offset, error);
 }
 
-/* What was read straight into place: settle the checksum. status, error: how the read went. */
+/* What was read straight into place: settle the checksum. status: how the read went. */
 static mz_status slice_check(mz_unit *unit, slice_place at, const mz_slice_read *read,
                              mz_status status, mz_error *error)
 {

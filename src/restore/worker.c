@@ -60,24 +60,20 @@ static bool land(mz_restore_worker *worker, bool block)
     mz_restore *restore = worker->restore;
     uint32_t number = 0;
     mz_status status = MZ_OK;
+    mz_error read_error = MZ_ERROR_INIT; /* mz_slice_end tries again, and says what fails then */
     mz_error error = MZ_ERROR_INIT;
     pthread_mutex_unlock(&restore->lock);
-    bool has_landed = mz_ring_wait(worker->ring, block, &number, &status, &error);
-    flight landed = {0};
+    if (!mz_ring_wait(worker->ring, block, &number, &status, &read_error)) {
+        pthread_mutex_lock(&restore->lock);
+        return false;
+    }
+    flight landed = worker->flights[number];
+    worker->flights[number].unit = NULL;
     mz_slice_result result = {0, 0};
-    if (has_landed) {
-        landed = worker->flights[number];
-        mz_error end_error = MZ_ERROR_INIT;
-        status = mz_slice_end(restore, landed.unit, landed.slice, &landed.read, status, &result,
-                              &end_error);
-        error = end_error;
-    }
+    (void)mz_slice_end(restore, landed.unit, landed.slice, &landed.read, status, &result, &error);
     pthread_mutex_lock(&restore->lock);
-    if (has_landed) {
-        worker->flights[number].unit = NULL;
-        mz_restore_slice_done(restore, landed.unit, &result, &error);
-    }
-    return has_landed;
+    mz_restore_slice_done(restore, landed.unit, &result, &error);
+    return true;
 }
 
 static uint32_t free_flight(const mz_restore_worker *worker)

@@ -119,6 +119,15 @@ static uint64_t random_of(engine_session *session)
     return session->seed >> 33;
 }
 
+uint8_t *engine_save(const engine_session *session, size_t *bytes)
+{
+    *bytes = llama_state_seq_get_size(session->context, 0);
+    uint8_t *state = malloc(*bytes);
+    assert_non_null(state);
+    assert_int_equal(llama_state_seq_get_data(session->context, state, *bytes, 0), *bytes);
+    return state;
+}
+
 void engine_evict(engine_session *session)
 {
     static const unsigned shares[] = {0, 25, 50, 75, 100};

@@ -84,6 +84,9 @@ void engine_prefill(engine_session *session, llama_seq_id sequence, const llama_
 /* Go on with each of the sequences [0, count) from its last output, `steps` times, in parallel. */
 void engine_generate(engine_session *session, llama_seq_id count, int steps);
 
+/* KV of sequence 0 as the host saves it; reading it restores it. The caller frees it. */
+uint8_t *engine_save(const engine_session *session, size_t *bytes);
+
 /* Evict 1 byte, 25, 50, 75 or 100 %, at random by the session's seed; nothing if that is 0. */
 void engine_evict(engine_session *session);
 

@@ -55,10 +55,7 @@ static uint8_t *saved(enum ggml_type type, bool device, size_t *bytes)
     for (int i = 0; device && i < CYCLES; i++) {
         cycle(type != GGML_TYPE_F16);
     }
-    *bytes = llama_state_seq_get_size(session.context, 0);
-    uint8_t *state = malloc(*bytes);
-    assert_non_null(state);
-    assert_int_equal(llama_state_seq_get_data(session.context, state, *bytes, 0), *bytes);
+    uint8_t *state = engine_save(&session, bytes);
     engine_close(&session);
     return state;
 }

@@ -135,16 +135,6 @@ static void test_error_against_f16(void **state)
     }
 }
 
-/* The KV of the conversation as the host saves it; reading it restores it. */
-static uint8_t *saved(const engine_session *session, size_t *bytes)
-{
-    *bytes = llama_state_seq_get_size(session->context, 0);
-    uint8_t *state = malloc(*bytes);
-    assert_non_null(state);
-    assert_int_equal(llama_state_seq_get_data(session->context, state, *bytes, 0), *bytes);
-    return state;
-}
-
 static void check_cycles(const char *model)
 {
     static engine_session session;
@@ -155,15 +145,15 @@ static void check_cycles(const char *model)
     engine_open(&session, &how, pool);
     engine_text(&session, 3, tokens, CONTEXT);
     engine_prefill(&session, 0, tokens, CONTEXT);
-    states[0] = saved(&session, &bytes[0]);
+    states[0] = engine_save(&session, &bytes[0]);
     evict_encoded();
-    states[1] = saved(&session, &bytes[1]);
+    states[1] = engine_save(&session, &bytes[1]);
     for (int i = 0; i < 9; i++) {
         evict_encoded();
         assert_int_equal(mz_prefetch(pool), MZ_OK);
         assert_int_equal(mz_prefetch_wait(pool), MZ_OK);
     }
-    states[2] = saved(&session, &bytes[2]);
+    states[2] = engine_save(&session, &bytes[2]);
     assert_int_equal(bytes[0], bytes[1]);
     assert_int_equal(bytes[1], bytes[2]);
     assert_memory_not_equal(states[0], states[1], bytes[0]); /* the codec was in use */
