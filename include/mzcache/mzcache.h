@@ -80,7 +80,8 @@ typedef struct mz_pool_status {
     uint64_t last_freed_bytes;        /* freed by it */
     uint64_t last_evict_ns;           /* time it took */
     uint64_t last_restore_ns;         /* from the first unit asked for to the last one in place */
-    uint64_t last_stall_ns;           /* time that the last restoring step waited at the gate */
+    uint64_t last_stall_ns;           /* of that, computing waited for units that were not there */
+    uint64_t stall_ns;                /* time that it waited so far, in all restores */
     uint64_t steps;                   /* sub-graphs computed */
     bool restoring;                   /* a restore is under way */
     char codec[16];                   /* codec of KV chunks: "raw", "q8" */

@@ -62,23 +62,17 @@ static mz_status decode_batch(mz_llm *llm)
     return MZ_OK;
 }
 
-/* Time at the gate of the step just done: what the pool says, if that step restored anything. */
-static void add_stall(const mz_llm *llm, uint64_t *restores, mz_llm_timing *timing)
+/* Time that computing has waited at the gate so far. */
+static uint64_t stall_so_far(const mz_llm *llm)
 {
     mz_pool_status now;
-    if (llm->pool != NULL && mz_status_get(llm->pool, &now) == MZ_OK) {
-        if (now.restores != *restores && timing != NULL) {
-            timing->stall_ns += now.last_stall_ns;
-        }
-        *restores = now.restores;
-    }
+    return llm->pool != NULL && mz_status_get(llm->pool, &now) == MZ_OK ? now.stall_ns : 0;
 }
 
 static mz_status prefill(mz_llm *llm, const input *in, mz_llm_timing *timing)
 {
     size_t total = input_count(llm, in);
-    uint64_t restores = 0;
-    add_stall(llm, &restores, NULL);
+    uint64_t stall_before = stall_so_far(llm);
     input rest = *in;
     while (total > 0) {
         int32_t count = total < (size_t)llm->batch_tokens ? (int32_t)total : llm->batch_tokens;
@@ -97,8 +91,8 @@ static mz_status prefill(mz_llm *llm, const input *in, mz_llm_timing *timing)
         }
         total -= (size_t)count;
         timing->input_tokens += (uint32_t)taken;
-        add_stall(llm, &restores, timing);
     }
+    timing->stall_ns += stall_so_far(llm) - stall_before;
     return MZ_OK;
 }
 

@@ -115,12 +115,13 @@ static uint64_t span_slot_bytes(const mz_unit *unit, uint32_t index)
 static mz_status write_direct(mz_pool *pool, mz_unit_span *span, uint64_t offset, mz_error *error)
 {
     uint64_t pages = mz_page_ceil(span->live_bytes);
-    for (uint64_t at = 0; at < pages; at += MZ_SLICE_BYTES) {
-        uint64_t bytes = pages - at < MZ_SLICE_BYTES ? pages - at : MZ_SLICE_BYTES;
-        const uint8_t *source = span->place.address + at;
-        span->slice_hash[at / MZ_SLICE_BYTES] = XXH3_64bits(source, bytes);
-        mz_status status =
-            mz_file_write(mz_store_file(pool->store), source, bytes, offset + at, error);
+    uint32_t slices = mz_span_slice_count(span, pages);
+    for (uint32_t i = 0; i < slices; i++) {
+        mz_slice slice = mz_span_slice(span, pages, i);
+        const uint8_t *source = span->place.address + slice.offset;
+        span->slice_hash[i] = XXH3_64bits(source, slice.bytes);
+        mz_status status = mz_file_write(mz_store_file(pool->store), source, slice.bytes,
+                                         offset + slice.offset, error);
         if (status != MZ_OK) {
             return status;
         }

@@ -16,8 +16,7 @@
  * Without a profile: eight direct reads under way saturated every disk measured, but the threads of
  * a ring clear the pages too: fewer than four of them, MZ_RING_DEPTH reads each, are slower.
  */
-#define RESTORE_DEPTH_DEFAULT 16
-#define RESTORE_DEPTH_LEAST 4
+#define RESTORE_DEPTH_LEAST 16
 #define DECODE_THREADS_MOST 16u
 
 /* Without any place the store is "": every write to it is refused with a sentence. */
@@ -70,9 +69,6 @@ static uint32_t reading_depth(uint32_t profiled_depth, int wanted)
 {
     if (wanted > 0) {
         return (uint32_t)wanted;
-    }
-    if (profiled_depth == 0) {
-        return RESTORE_DEPTH_DEFAULT;
     }
     return profiled_depth < RESTORE_DEPTH_LEAST ? RESTORE_DEPTH_LEAST : profiled_depth;
 }
@@ -233,7 +229,8 @@ mz_status mz_status_get(mz_pool *pool, mz_pool_status *status)
     status->last_freed_bytes = pool->last_freed_bytes;
     status->last_evict_ns = pool->last_evict_ns;
     status->last_restore_ns = counters->last_restore_ns;
-    status->last_stall_ns = counters->stall_ns;
+    status->stall_ns = counters->stall_ns;
+    status->last_stall_ns = counters->stall_ns - counters->episode_stall_ns;
     status->steps = pool->steps;
     status->restoring = mz_restore_busy(&pool->restore);
     snprintf(status->codec, sizeof status->codec, "%s", pool->codec ? pool->codec->name : "raw");

@@ -67,7 +67,7 @@ void mz_restore_request(mz_restore *restore, mz_unit *const *units, uint32_t cou
 {
     if (!mz_restore_busy(restore)) {
         restore->counters.episode_start_ns = mz_now_ns();
-        restore->counters.stall_ns = 0;
+        restore->counters.episode_stall_ns = restore->counters.stall_ns;
     }
     mz_unit *placed[MZ_UNIT_QUEUES] = {NULL}; /* last one of this request in each queue */
     restore->requests++;

@@ -56,7 +56,8 @@ typedef struct mz_restore_counters {
     uint64_t read_bytes, decoded_bytes, restores;
     uint64_t episode_start_ns; /* first unit asked for after quiet */
     uint64_t last_restore_ns;  /* length of the last episode */
-    uint64_t stall_ns;         /* time waited at the gate in this episode */
+    uint64_t stall_ns;         /* time waited at the gate so far */
+    uint64_t episode_stall_ns; /* stall_ns when the episode began */
 } mz_restore_counters;
 
 /* Units in deadline order, linked through earlier and later. */

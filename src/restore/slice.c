@@ -6,7 +6,8 @@
  *   stack:                                decode into place.
  * The checksum of a weight slice is taken when it is read for the first time and compared every
  * time after, so a model file that is changed in place without a trace in its times is noticed too.
- * A read that fails is tried once more through the page cache before it is reported.
+ * A read that fails or brings wrong bytes is tried once more through the page cache before it is
+ * reported.
  */
 #include <string.h>
 #include <xxhash.h>
@@ -16,6 +17,7 @@
 
 typedef struct slice_place {
     uint32_t span;
+    uint32_t number; /* in the span */
     uint64_t offset; /* in the span */
     uint64_t bytes;  /* whole pages */
 } slice_place;
@@ -28,11 +30,8 @@ static bool span_is_sliced(const mz_unit *unit, uint32_t index)
 static uint32_t span_slices(const mz_unit *unit, uint32_t index)
 {
     uint64_t pages = mz_page_ceil(unit->spans[index].live_bytes);
-    if (pages == 0) {
-        return 0;
-    }
-    return span_is_sliced(unit, index) ? (uint32_t)((pages + MZ_SLICE_BYTES - 1) / MZ_SLICE_BYTES)
-                                       : 1;
+    return span_is_sliced(unit, index) ? mz_span_slice_count(&unit->spans[index], pages)
+                                       : (uint32_t)(pages > 0);
 }
 
 uint32_t mz_slice_count(const mz_unit *unit)
@@ -53,11 +52,10 @@ static slice_place slice_find(const mz_unit *unit, uint32_t slice)
     }
     uint64_t pages = mz_page_ceil(unit->spans[span].live_bytes);
     if (!span_is_sliced(unit, span)) {
-        return (slice_place){span, 0, pages};
+        return (slice_place){span, 0, 0, pages};
     }
-    uint64_t offset = (uint64_t)slice * MZ_SLICE_BYTES;
-    uint64_t bytes = pages - offset < MZ_SLICE_BYTES ? pages - offset : MZ_SLICE_BYTES;
-    return (slice_place){span, offset, bytes};
+    mz_slice part = mz_span_slice(&unit->spans[span], pages, slice);
+    return (slice_place){span, slice, part.offset, part.bytes};
 }
 
 /* Read once more, through the page cache, after a read that failed or gave other bytes. */
@@ -70,8 +68,12 @@ static mz_status slice_read_again(const mz_slice_read *read, mz_error *error)
 static mz_status slice_check(mz_unit *unit, slice_place at, const mz_slice_read *read,
                              mz_status status, mz_error *error)
 {
-    uint64_t *expected = &unit->spans[at.span].slice_hash[at.offset / MZ_SLICE_BYTES];
-    if (status == MZ_OK && read->first_load) {
+    uint64_t *expected = &unit->spans[at.span].slice_hash[at.number];
+    if (read->first_load) {
+        status = status == MZ_OK ? MZ_OK : slice_read_again(read, error);
+        if (status != MZ_OK) {
+            return status;
+        }
         *expected = XXH3_64bits(read->target, read->bytes);
         /* The host's own mapping brought the file into the page cache; our copy replaces that. */
         mz_file_drop_cache(read->file, read->offset, read->bytes);
@@ -173,9 +175,10 @@ mz_status mz_slice_end(mz_restore *restore, mz_unit *unit, uint32_t slice,
                             result, error);
     }
     bool is_in_place = span_is_sliced(unit, at.span);
+    bool was_read = status == MZ_OK;
     if (is_in_place) {
         status = slice_check(unit, at, read, status, error);
-    } else if (status != MZ_OK) {
+    } else if (!was_read) {
         status = slice_read_again(read, error);
     }
     mz_unit_trace(restore->trace, read->start_ns, "read", unit, read->bytes);
@@ -183,7 +186,16 @@ mz_status mz_slice_end(mz_restore *restore, mz_unit *unit, uint32_t slice,
     if (status != MZ_OK || is_in_place) {
         return status;
     }
-    return slice_decode(restore, unit, at, read->target, span->kept_bytes, result, error);
+    status = slice_decode(restore, unit, at, read->target, span->kept_bytes, result, error);
+    if (status == MZ_OK || !was_read) {
+        return status;
+    }
+    mz_error again = MZ_ERROR_INIT;
+    if (slice_read_again(read, &again) == MZ_OK) {
+        status = slice_decode(restore, unit, at, read->target, span->kept_bytes, result, &again);
+    }
+    *error = status == MZ_OK ? (mz_error)MZ_ERROR_INIT : *error;
+    return status;
 }
 
 uint64_t mz_slice_bounce_bytes(const mz_unit *unit, uint32_t slice)

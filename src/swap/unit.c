@@ -96,8 +96,8 @@ mz_status mz_unit_create(const mz_unit_desc *desc, mz_unit **unit, mz_error *err
         mz_unit_span *span = &made->spans[i];
         span->place = desc->spans[i];
         span->live_bytes = desc->stored ? span->place.bytes : 0;
-        uint64_t slices = (span->place.bytes + MZ_SLICE_BYTES - 1) / MZ_SLICE_BYTES;
-        span->slice_hash = calloc(slices, sizeof *span->slice_hash);
+        span->slice_hash =
+            calloc(mz_span_slice_count(span, span->place.bytes), sizeof *span->slice_hash);
         if (span->slice_hash == NULL) {
             mz_unit_free(made);
             return mz_error_set(error, MZ_E_NOMEM, 0, "no memory for a unit's checksums");
@@ -116,6 +116,26 @@ void mz_unit_free(mz_unit *unit)
         free(unit->spans[i].slice_hash);
     }
     free(unit);
+}
+
+/* Bytes between the huge page that the span begins in and the span. */
+static uint64_t span_lead(const mz_unit_span *span)
+{
+    return (uintptr_t)span->place.address % MZ_SLICE_BYTES;
+}
+
+uint32_t mz_span_slice_count(const mz_unit_span *span, uint64_t bytes)
+{
+    uint64_t end = span_lead(span) + bytes;
+    return bytes == 0 ? 0 : (uint32_t)((end + MZ_SLICE_BYTES - 1) / MZ_SLICE_BYTES);
+}
+
+mz_slice mz_span_slice(const mz_unit_span *span, uint64_t bytes, uint32_t number)
+{
+    uint64_t lead = span_lead(span);
+    uint64_t offset = number == 0 ? 0 : (uint64_t)number * MZ_SLICE_BYTES - lead;
+    uint64_t end = (uint64_t)(number + 1) * MZ_SLICE_BYTES - lead;
+    return (mz_slice){offset, (end < bytes ? end : bytes) - offset};
 }
 
 uint64_t mz_unit_live_pages(const mz_unit *unit)

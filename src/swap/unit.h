@@ -53,8 +53,7 @@ typedef enum mz_unit_state {
     MZ_UNIT_STATES,
 } mz_unit_state;
 
-/* Direct reads are cut into pieces of this size, so that several threads share one unit. A huge
- * page: the first piece that touches it commits it whole. */
+/* Direct reads are cut into slices of at most this size, so that several threads share one unit. */
 #define MZ_SLICE_BYTES MZ_HUGE_BYTES
 
 /* A span of a unit and where its bytes are kept while they are away. */
@@ -69,6 +68,19 @@ typedef struct mz_unit_span {
     bool hashed;               /* slice_hash describes the stored copy */
     uint64_t *slice_hash;      /* [slices of place.bytes] XXH3 of each slice of a direct copy */
 } mz_unit_span;
+
+/* A piece of the first `bytes` of a span. */
+typedef struct mz_slice {
+    uint64_t offset, bytes;
+} mz_slice;
+
+/*
+ * How many slices the first `bytes` of a span have, and the one of that number. Slices after the
+ * first begin at a huge page of memory, so that no two of a span share one: the kernel commits huge
+ * pages whole, and two threads that touched one at the same time would both clear it.
+ */
+uint32_t mz_span_slice_count(const mz_unit_span *span, uint64_t bytes);
+mz_slice mz_span_slice(const mz_unit_span *span, uint64_t bytes, uint32_t number);
 
 /* Where a unit waits for restore threads; see restore/restore.h. */
 typedef enum mz_unit_queue {

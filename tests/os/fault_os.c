@@ -71,31 +71,42 @@ static int fault_fstat(void *context, int fd, struct stat *result)
     return is_failure(context, MZ_FAULT_FSTAT) ? -1 : mz_os_linux()->fstat(NULL, fd, result);
 }
 
-/* Count a pread or pwrite. False: it fails, errno set; true: it may move at most *bytes. */
-static bool may_move(mz_fault_os *fault, mz_fault_kind kind, size_t *bytes)
+/*
+ * Count a pread or pwrite. False: it fails, errno set; true: it may move at most *bytes, and
+ * *damage says whether what it reads is to be wrong.
+ */
+static bool may_move(mz_fault_os *fault, mz_fault_kind kind, size_t *bytes, bool *damage)
 {
     mz_fault_rule rule;
+    *damage = false;
     if (is_hit(fault, kind, &rule)) {
         if (rule.sys_errno != 0) {
             errno = rule.sys_errno;
             return false;
         }
         *bytes = rule.short_bytes < *bytes ? (size_t)rule.short_bytes : *bytes;
+        *damage = rule.damage;
     }
     return true;
 }
 
 static ssize_t fault_pread(void *context, int fd, void *data, size_t bytes, off_t offset)
 {
-    if (!may_move(context, MZ_FAULT_PREAD, &bytes)) {
+    bool damage;
+    if (!may_move(context, MZ_FAULT_PREAD, &bytes, &damage)) {
         return -1;
     }
-    return bytes == 0 ? 0 : mz_os_linux()->pread(NULL, fd, data, bytes, offset);
+    ssize_t moved = bytes == 0 ? 0 : mz_os_linux()->pread(NULL, fd, data, bytes, offset);
+    if (damage && moved > 0) {
+        ((uint8_t *)data)[moved / 2] ^= 1;
+    }
+    return moved;
 }
 
 static ssize_t fault_pwrite(void *context, int fd, const void *data, size_t bytes, off_t offset)
 {
-    if (!may_move(context, MZ_FAULT_PWRITE, &bytes)) {
+    bool ignored;
+    if (!may_move(context, MZ_FAULT_PWRITE, &bytes, &ignored)) {
         return -1;
     }
     return bytes == 0 ? 0 : mz_os_linux()->pwrite(NULL, fd, data, bytes, offset);
@@ -249,18 +260,23 @@ static void set_rule(mz_fault_os *fault, uint64_t nth, mz_fault_rule rule)
 void mz_fault_os_fail(mz_fault_os *fault, mz_fault_kind kind, uint64_t nth, uint64_t times,
                       int sys_errno)
 {
-    set_rule(fault, nth, (mz_fault_rule){kind, 0, times, sys_errno, UINT64_MAX});
+    set_rule(fault, nth, (mz_fault_rule){kind, 0, times, sys_errno, UINT64_MAX, false});
+}
+
+void mz_fault_os_damage(mz_fault_os *fault, uint64_t nth, uint64_t times)
+{
+    set_rule(fault, nth, (mz_fault_rule){MZ_FAULT_PREAD, 0, times, 0, UINT64_MAX, true});
 }
 
 void mz_fault_os_shorten(mz_fault_os *fault, mz_fault_kind kind, uint64_t nth, uint64_t times,
                          uint64_t short_bytes)
 {
-    set_rule(fault, nth, (mz_fault_rule){kind, 0, times, 0, short_bytes});
+    set_rule(fault, nth, (mz_fault_rule){kind, 0, times, 0, short_bytes, false});
 }
 
 void mz_fault_os_clear(mz_fault_os *fault)
 {
-    set_rule(fault, 0, (mz_fault_rule){MZ_FAULT_KINDS, 0, 0, 0, UINT64_MAX});
+    set_rule(fault, 0, (mz_fault_rule){MZ_FAULT_KINDS, 0, 0, 0, UINT64_MAX, false});
 }
 
 uint64_t mz_fault_os_count(const mz_fault_os *fault, mz_fault_kind kind)

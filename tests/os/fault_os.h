@@ -51,6 +51,7 @@ typedef struct mz_fault_rule {
     uint64_t first, times; /* the calls that it changes, counted as calls[kind] is */
     int sys_errno;         /* what they fail with; 0: they move short_bytes */
     uint64_t short_bytes;  /* most that a read or write moves, if no errno */
+    bool damage;           /* a bit of what pread brings is wrong */
 } mz_fault_rule;
 
 typedef struct mz_fault_os {
@@ -68,7 +69,11 @@ void mz_fault_os_init(mz_fault_os *fault);
 void mz_fault_os_fail(mz_fault_os *fault, mz_fault_kind kind, uint64_t nth, uint64_t times,
                       int sys_errno);
 
-/* Let `times` calls of pread or pwrite, or reads of a ring, move at most `short_bytes` (0: the end of file). */
+/* Let `times` calls of pread bring a wrong bit in the middle of what they read. */
+void mz_fault_os_damage(mz_fault_os *fault, uint64_t nth, uint64_t times);
+
+/* Let `times` calls of pread or pwrite, or reads of a ring, move at most `short_bytes`
+ * (0: the end of file). */
 void mz_fault_os_shorten(mz_fault_os *fault, mz_fault_kind kind, uint64_t nth, uint64_t times,
                          uint64_t short_bytes);
 

@@ -8,6 +8,7 @@
 #include "pool/fixture.h"
 
 #include <cmocka.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -168,6 +169,52 @@ static void a_damaged_slot_is_lost_until_cleared(void **state)
     }
 }
 
+static void a_first_read_that_fails_once_is_no_change(void **state)
+{
+    (void)state;
+    for (uint64_t nth = 1; nth <= 8; nth++) {
+        toy_model toy;
+        toy_open(&toy, "raw", false);
+        mz_fault_os_fail(&toy.fault, MZ_FAULT_PREAD, nth, 1, EIO);
+        mz_error error = MZ_ERROR_INIT;
+        assert_int_equal(toy_restore(&toy, &error), MZ_OK);
+        assert_true(mz_fault_os_hits(&toy.fault) > 0);
+        mz_fault_os_clear(&toy.fault);
+        assert_true(toy_is_right(&toy));
+        toy_close(&toy);
+    }
+}
+
+static void a_read_of_wrong_bytes_is_done_once_more(void **state)
+{
+    (void)state;
+    static const char *const codecs[] = {"raw", "q8"};
+    toy_io = MZ_IO_THREADS; /* so that each read is a pread, which can be made to bring wrong bytes */
+    for (size_t c = 0; c < 2; c++) {
+        toy_model toy;
+        toy_open(&toy, codecs[c], false);
+        toy_write_kv(&toy, 220);
+        mz_error error = MZ_ERROR_INIT;
+        assert_int_equal(toy_restore(&toy, &error), MZ_OK);
+        (void)mz_evict(toy.pool, UINT64_MAX, NULL);
+        assert_int_equal(toy_restore(&toy, &error), MZ_OK);
+        toy_accept(&toy);
+        uint64_t nth = 0;
+        bool hit = true;
+        while (hit) {
+            (void)mz_evict(toy.pool, UINT64_MAX, NULL);
+            mz_fault_os_damage(&toy.fault, ++nth, 1);
+            mz_status status = toy_restore(&toy, &error);
+            assert_int_equal(status, MZ_OK);
+            hit = mz_fault_os_hits(&toy.fault) > 0;
+            mz_fault_os_clear(&toy.fault);
+            assert_true(toy_is_right(&toy));
+        }
+        assert_true(nth > TOY_LAYERS + TOY_LAYERS * TOY_CHUNKS);
+        toy_close(&toy);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -176,6 +223,8 @@ int main(void)
         cmocka_unit_test(a_model_file_cut_short_is_noticed),
         cmocka_unit_test(a_changed_file_keeps_resident_weights),
         cmocka_unit_test(a_damaged_slot_is_lost_until_cleared),
+        cmocka_unit_test(a_first_read_that_fails_once_is_no_change),
+        cmocka_unit_test(a_read_of_wrong_bytes_is_done_once_more),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

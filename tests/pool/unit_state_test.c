@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Goal: the state machine of units has exactly the edges it should have.
- * Method: every pair is compared with a table written by hand from the description of the states.
+ * Goal: the state machine of units has exactly the edges it should have, and slices cover a span.
+ * Method: every pair is compared with a table written by hand from the description of the states;
+ * slices of spans at odd addresses are laid end to end.
  */
 #include "swap/unit.h"
 
@@ -70,12 +71,43 @@ static void live_rows_make_the_shape(void **state)
     mz_unit_free(unit);
 }
 
+static void slices_cover_a_span_and_share_no_huge_page(void **state)
+{
+    (void)state;
+    static const uint64_t leads[] = {0, MZ_PAGE_BYTES, MZ_SLICE_BYTES - MZ_PAGE_BYTES};
+    static const uint64_t sizes[] = {MZ_PAGE_BYTES, MZ_SLICE_BYTES, MZ_SLICE_BYTES + MZ_PAGE_BYTES,
+                                     5 * MZ_SLICE_BYTES - 3 * MZ_PAGE_BYTES};
+    for (size_t l = 0; l < 3; l++) {
+        for (size_t b = 0; b < 4; b++) {
+            uintptr_t start = (uintptr_t)(7 * MZ_SLICE_BYTES + leads[l]); /* never touched */
+            mz_unit_span span = {.place = {.address = (uint8_t *)start, .bytes = sizes[b]}};
+            uint32_t count = mz_span_slice_count(&span, sizes[b]);
+            uint64_t next = 0;
+            uint64_t page_before = 0;
+            for (uint32_t i = 0; i < count; i++) {
+                mz_slice slice = mz_span_slice(&span, sizes[b], i);
+                assert_int_equal(slice.offset, next);
+                assert_true(slice.bytes > 0);
+                uint64_t first = (start + slice.offset) / MZ_SLICE_BYTES;
+                assert_int_equal((start + slice.offset + slice.bytes - 1) / MZ_SLICE_BYTES, first);
+                assert_true(first > page_before);
+                page_before = first;
+                next += slice.bytes;
+            }
+            assert_int_equal(next, sizes[b]);
+        }
+    }
+    mz_unit_span empty = {.place = {.address = NULL, .bytes = MZ_PAGE_BYTES}};
+    assert_int_equal(mz_span_slice_count(&empty, 0), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_edge_is_as_described),
         cmocka_unit_test(a_bad_description_is_refused),
         cmocka_unit_test(live_rows_make_the_shape),
+        cmocka_unit_test(slices_cover_a_span_and_share_no_huge_page),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
