@@ -9,6 +9,8 @@
  *
  * Every chunk has to go through the codec, while an eviction would send some to flash as they are.
  * So no file may grow meanwhile, and the eviction, refused by the store, goes on with the stack.
+ * `raw` is the other way round: everything goes to flash. It measures no codec but this command:
+ * a difference other than exactly 0 would be an error of its own.
  */
 #include <math.h>
 #include <signal.h>
@@ -49,7 +51,7 @@ typedef struct eval_sums {
     double kl, largest_kl;         /* nats: sum, and of one token */
     double plain_loss, codec_loss; /* nats: sums of -log p(next token of the text) */
     long same_top;                 /* tokens whose likeliest next token is the same */
-    double kept_share;             /* encoded bytes over bytes of KV */
+    double kept_share;             /* encoded bytes, with raw those on flash, over bytes of KV */
 } eval_sums;
 
 static bool take_option(int option, const char *value, eval_options *eval)
@@ -98,8 +100,8 @@ static int parse_options(int argc, char **argv, eval_options *eval)
     if (llm->model_path == NULL || eval->file == NULL) {
         return mz_cli_wrong_use(COMMAND, "-m and -f are needed");
     }
-    if (llm->stock || (llm->codec != NULL && strcmp(llm->codec, "raw") == 0)) {
-        return mz_cli_wrong_use(COMMAND, "there is no codec to be measured");
+    if (llm->stock) {
+        return mz_cli_wrong_use(COMMAND, "the stock engine has no codec to be measured");
     }
     llm->codec = llm->codec != NULL ? llm->codec : "q8";
     if (llm->context_tokens == 0) {
@@ -157,8 +159,16 @@ static void compare(const float *plain, const float *codec, size_t count, int32_
     sums->same_top += likeliest(plain, count) == likeliest(codec, count) ? 1 : 0;
 }
 
-/* Everything through the codec into the stack; false, having said why, if something did not. */
-static bool encode_all(mz_cli_session *session, eval_sums *sums)
+/* The statuses don't matter: what did not leave is seen afterwards. */
+static void evict_all(mz_pool *pool)
+{
+    uint64_t freed = 0;
+    /* What the store refused stays; with weights still to go, plans use the stack only. */
+    (void)mz_evict_tagged(pool, UINT64_MAX, MZ_TAG_KV_CACHE, &freed);
+    (void)mz_evict(pool, UINT64_MAX, &freed);
+}
+
+static bool evict_into_stack(mz_pool *pool)
 {
     struct rlimit kept, none;
     if (getrlimit(RLIMIT_FSIZE, &kept) != 0) {
@@ -168,23 +178,35 @@ static bool encode_all(mz_cli_session *session, eval_sums *sums)
     none.rlim_cur = 0;
     void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
     setrlimit(RLIMIT_FSIZE, &none);
-    uint64_t freed = 0;
-    /* What the store refused stays; with weights still to go, plans use the stack only. */
-    (void)mz_evict_tagged(mz_llm_pool(session->llm), UINT64_MAX, MZ_TAG_KV_CACHE, &freed);
-    (void)mz_evict(mz_llm_pool(session->llm), UINT64_MAX, &freed);
+    evict_all(pool);
     setrlimit(RLIMIT_FSIZE, &kept);
     signal(SIGXFSZ, handler);
+    return true;
+}
+
+/* All KV through the codec into the stack, with `raw` to flash; false, having said why, if not. */
+static bool encode_all(mz_cli_session *session, bool raw, eval_sums *sums)
+{
+    mz_pool *pool = mz_llm_pool(session->llm);
     mz_pool_status status;
-    if (mz_status_get(mz_llm_pool(session->llm), &status) != MZ_OK) {
+    if (raw) {
+        evict_all(pool);
+    } else if (!evict_into_stack(pool)) {
+        return false;
+    }
+    if (mz_status_get(pool, &status) != MZ_OK) {
         return false;
     }
     const mz_tag_status *kv = &status.kv_cache;
-    if (kv->compressed_units == 0 || kv->stored_units > 0 || kv->resident_bytes > 0) {
-        fprintf(stderr, "mzcache " COMMAND ": %s keeps not all KV of this model in memory: %s\n",
-                status.codec, status.last_error);
+    uint64_t right_units = raw ? kv->stored_units : kv->compressed_units;
+    uint64_t wrong_units = raw ? kv->compressed_units : kv->stored_units;
+    if (right_units == 0 || wrong_units > 0 || kv->resident_bytes > 0 || kv->lost_units > 0) {
+        fprintf(stderr, "mzcache " COMMAND ": %s keeps not all KV of this model %s: %s\n",
+                status.codec, raw ? "on flash" : "in memory", status.last_error);
         return false;
     }
-    sums->kept_share = (double)kv->compressed_bytes / (double)kv->total_bytes;
+    uint64_t kept_bytes = raw ? kv->stored_bytes : kv->compressed_bytes;
+    sums->kept_share = (double)kept_bytes / (double)kv->total_bytes;
     return true;
 }
 
@@ -217,7 +239,9 @@ static bool measure(const eval_options *eval, mz_cli_session *session, const int
         return false;
     }
     mz_llm_reset(session->llm);
-    bool good = feed(session, tokens, context, &vocabulary) != NULL && encode_all(session, sums);
+    bool raw = strcmp(eval->model.llm.codec, "raw") == 0;
+    bool good =
+        feed(session, tokens, context, &vocabulary) != NULL && encode_all(session, raw, sums);
     for (size_t i = 0; good && i < (size_t)eval->score; i++) {
         const float *logits = feed(session, tokens + context + i, 1, &vocabulary);
         good = logits != NULL;

@@ -175,9 +175,13 @@ class EvalTest(unittest.TestCase):
                        "--score", "4", "--threads", "1", "--json", *more, text=self.TEXT)
 
     def test_an_exact_codec_changes_nothing_and_a_lossy_one_something(self):
-        exact = json.loads(self.evaluate("lossless", "--gate").stdout)
-        self.assertEqual((exact["mean_kl"], exact["same_top"]), (0, 1))
-        self.assertEqual(exact["perplexity"], exact["perplexity_f16"])
+        for codec, saved in (("raw", 0), ("lossless", 0.15)):
+            with tempfile.TemporaryDirectory(dir=pathlib.Path(COMMAND).parent) as store:
+                exact = json.loads(self.evaluate(codec, "--gate", "--store", store).stdout)
+            self.assertEqual((exact["mean_kl"], exact["largest_kl"]), (0, 0), codec)
+            self.assertEqual(exact["same_top"], 1, codec)
+            self.assertEqual(exact["perplexity"], exact["perplexity_f16"], codec)
+            self.assertAlmostEqual(exact["saved"], saved, delta=0.05)
         lossy = json.loads(self.evaluate("q8").stdout)
         self.assertGreater(lossy["mean_kl"], 0)
         self.assertAlmostEqual(lossy["saved"], 31 / 64, delta=0.01)
@@ -188,7 +192,7 @@ class EvalTest(unittest.TestCase):
         self.assertEqual(result.returncode, 0 if mean_kl <= 0.01 else 1)
 
     def test_wrong_use(self):
-        for wrong in (["--codec", "raw"], ["--score", "0"], ["--stock"]):
+        for wrong in (["--score", "0"], ["--stock"]):
             result = mzcache("eval", "-m", MODEL, "-f", "-", *wrong, text=self.TEXT)
             self.assertEqual(result.returncode, 2, wrong)
 
