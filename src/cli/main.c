@@ -9,6 +9,7 @@
 
 #include "cli/cli.h"
 #include "cli/remote.h"
+#include "codec/outside.h"
 #include "mzcache/mzcache.h"
 
 typedef struct command {
@@ -93,6 +94,10 @@ int main(int argc, char **argv)
     if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0) {
         printf("mzcache %s\n", mz_version());
         return MZ_CLI_OK;
+    }
+    mz_error error = MZ_ERROR_INIT;
+    if (mz_outside_load(&error) != MZ_OK) {
+        fprintf(stderr, "mzcache: %s\n", error.text); /* most commands work without it */
     }
     return run_command(argv[1], argc - 1, argv + 1);
 }

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "codec/outside.h"
 #include "pool/pool.h"
 
 int mz_cli_wrong_use(const char *command, const char *format, ...)
@@ -149,6 +150,15 @@ static bool take_number(const char *command, int option, const char *value, mz_l
     return true;
 }
 
+/* One of ours, or one from the library that main has loaded. */
+static bool take_codec(const char *command, const char *value)
+{
+    int index = 0;
+    const mz_codec *codec = mz_codec_find(value);
+    return (codec != NULL && mz_outside_has_id(codec->id)) ||
+           mz_cli_take_choice(command, "--codec", value, mz_cli_codecs, &index);
+}
+
 static bool take_text(const char *command, int option, const char *value, mz_llm_options *llm)
 {
     static const char *const types[] = {"f16", "q8_0", "f32", "bf16", NULL};
@@ -166,7 +176,7 @@ static bool take_text(const char *command, int option, const char *value, mz_llm
         return true;
     case MZ_CLI_CODEC:
         llm->codec = value;
-        return mz_cli_take_choice(command, "--codec", value, mz_cli_codecs, &index);
+        return take_codec(command, value);
     case MZ_CLI_ORDER:
         llm->order = value;
         return check_switch(command, option, value);

@@ -76,7 +76,8 @@ enum mz_cli_option {
     "  -c, --ctx TOKENS         size of the KV cache (the model's own)\n"                          \
     "      --codec NAME         raw: exact, to flash (default); q8: 8 bit, kept in memory;\n"      \
     "                           q4: 4 bit, try your model first; lossless: exact,\n"               \
-    "                           kept in memory, saves little\n"                                    \
+    "                           kept in memory, saves little; or one of the library that\n"        \
+    "                           MZCACHE_CODEC_LIBRARY names\n"                                     \
     "      --store DIR          where the store lies (~/.cache/mzcache)\n"                         \
     "      --threads N          compute threads (one per core)\n"                                  \
     "      --restore-depth N    reads under way in a restore (chosen by the library)\n"            \

@@ -2,12 +2,13 @@
 /*
  * The list of codecs: by the name that a user says, and by the id that a header holds.
  *
- * A new codec is one file and one line here.
+ * A new codec is one file and one line here; those from outside (outside.h) stand behind ours.
  */
 #include "codec/codec.h"
 
 #include "codec/builtin.h"
 #include "codec/header.h"
+#include "codec/outside.h"
 
 #include <string.h>
 
@@ -17,9 +18,10 @@ static const mz_codec *const codecs[] = {&mz_codec_sparse, &mz_codec_q8,   &mz_c
 
 const mz_codec *mz_codec_find(const char *name)
 {
-    for (size_t i = 0; i < CODECS; i++) {
-        if (strcmp(codecs[i]->name, name) == 0) {
-            return codecs[i];
+    const mz_codec *codec;
+    for (size_t i = 0; (codec = mz_codec_at(i)) != NULL; i++) {
+        if (strcmp(codec->name, name) == 0) {
+            return codec;
         }
     }
     return NULL;
@@ -27,9 +29,10 @@ const mz_codec *mz_codec_find(const char *name)
 
 const mz_codec *mz_codec_by_id(uint16_t id)
 {
-    for (size_t i = 0; i < CODECS; i++) {
-        if (codecs[i]->id == id) {
-            return codecs[i];
+    const mz_codec *codec;
+    for (size_t i = 0; (codec = mz_codec_at(i)) != NULL; i++) {
+        if (codec->id == id) {
+            return codec;
         }
     }
     return NULL;
@@ -37,7 +40,7 @@ const mz_codec *mz_codec_by_id(uint16_t id)
 
 const mz_codec *mz_codec_at(size_t index)
 {
-    return index < CODECS ? codecs[index] : NULL;
+    return index < CODECS ? codecs[index] : mz_outside_at(index - CODECS);
 }
 
 size_t mz_codec_expected(const mz_codec *codec, const mz_codec_shape *shape)
@@ -55,7 +58,10 @@ mz_status mz_codec_decode(const mz_codec_shape *shape, const void *source, size_
     memcpy(&header, source, sizeof header);
     const mz_codec *codec = mz_codec_by_id(header.codec);
     if (codec == NULL) {
-        return MZ_E_CORRUPT;
+        size_t payload_bytes;
+        mz_status status =
+            mz_codec_header_check(header.codec, shape, source, bytes, &payload_bytes);
+        return status == MZ_OK && mz_outside_has_id(header.codec) ? MZ_E_NOTFOUND : MZ_E_CORRUPT;
     }
     return codec->decode(shape, source, bytes, target);
 }

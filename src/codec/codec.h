@@ -21,21 +21,7 @@
 #include <stdint.h>
 
 #include "base/error.h"
-
-/* Element type of a span, as far as a codec cares. OPAQUE: bytes without structure. */
-typedef enum mz_elem {
-    MZ_ELEM_OPAQUE = 0,
-    MZ_ELEM_F16 = 1,
-    MZ_ELEM_BF16 = 2,
-    MZ_ELEM_F32 = 3,
-} mz_elem;
-
-/* The shape of what is encoded: `rows` rows of `row_bytes`, contiguous. Opaque data is one row. */
-typedef struct mz_codec_shape {
-    mz_elem elem;       /* type of the elements of a row */
-    uint32_t row_bytes; /* bytes of one row (one token of one layer's K or V) */
-    uint32_t rows;      /* rows present */
-} mz_codec_shape;
+#include "mzcache/codec.h" /* mz_elem, mz_codec_shape */
 
 typedef struct mz_codec {
     const char *name; /* as the user says it */
@@ -53,7 +39,8 @@ typedef struct mz_codec {
     /*
      * Encode `source` ([rows * row_bytes]) into `target` (room for bound()). *bytes: written.
      * Errors: MZ_E_UNSUPPORTED for values it can't keep (NaN or infinity in a lossy codec) or
-     * without working memory for this thread; the caller then uses "sparse".
+     * without working memory for this thread; the caller then uses "sparse". MZ_E_CORRUPT from a
+     * codec from outside that broke its contract: the caller uses it no more.
      */
     mz_status (*encode)(const mz_codec_shape *shape, const void *source, void *target,
                         size_t *bytes);
@@ -72,12 +59,12 @@ typedef struct mz_codec {
  * (8-bit groups of 32; f16 only), "q4" (4-bit ranges of channels; f16 only), "lossless" (exact;
  * byte planes through lz4 or zstd; takes everything), "lz4" and "zstd" (exact; page by page as
  * zRAM does, for comparison). "raw", writing memory to the store as it is, is no codec here: it is
- * what the store does when asked for none.
+ * what the store does when asked for none. Others come from outside: outside.h.
  */
 const mz_codec *mz_codec_find(const char *name); /* NULL if there is none */
 const mz_codec *mz_codec_by_id(uint16_t id);     /* NULL if there is none */
 
-/* All codecs, in a fixed order; NULL behind the last one. */
+/* All codecs, in a fixed order, those from outside last; NULL behind the last one. */
 const mz_codec *mz_codec_at(size_t index);
 
 /* codec->expected, or its bound if it has no better idea. */
@@ -85,7 +72,8 @@ size_t mz_codec_expected(const mz_codec *codec, const mz_codec_shape *shape);
 
 /*
  * Decode whatever codec wrote it (by the header's id); `target` as for decode.
- * Errors: MZ_E_CORRUPT, MZ_E_NOMEM.
+ * Errors: MZ_E_CORRUPT, MZ_E_NOMEM; MZ_E_NOTFOUND if it is intact, but from an outside codec that
+ *   this process doesn't have.
  */
 mz_status mz_codec_decode(const mz_codec_shape *shape, const void *source, size_t bytes,
                           void *target);

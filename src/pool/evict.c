@@ -137,7 +137,7 @@ static size_t make_plan(mz_pool *pool, const evict_call *call)
     mz_policy_options options = {.tags = call->tags,
                                  .order = pool->order,
                                  .seed = pool->order_seed,
-                                 .stack_allowed = pool->codec != NULL,
+                                 .stack_allowed = pool->codec != NULL && !pool->codec_broke,
                                  .store_allowed = !call->store_refused};
     uint64_t planned;
     return mz_policy_plan(&pool->profile, pool->plan_units, pool->unit_count, &options, call->bytes,

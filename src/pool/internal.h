@@ -42,6 +42,7 @@ struct mz_pool {
     mz_order order; /* of eviction; guarded by the lock */
     uint64_t order_seed;
     const mz_codec *codec; /* of KV in the stack; NULL: raw, KV goes to the store as it is */
+    bool codec_broke;      /* it broke its contract and is used no more; of the evicting thread */
     mz_stack *stack;
     mz_store *store;
     mz_file **sources; /* [source_count] */

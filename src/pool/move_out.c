@@ -34,7 +34,7 @@ static mz_status drop_pages(mz_pool *pool, mz_unit *unit, mz_error *error)
 static mz_status push_span(mz_pool *pool, mz_unit_span *span, mz_error *error)
 {
     mz_codec_shape shape = mz_unit_span_shape(span);
-    if (!pool->codec->takes(&shape)) {
+    if (pool->codec_broke || !pool->codec->takes(&shape)) {
         return mz_error_set(error, MZ_E_UNSUPPORTED, 0, "the codec does not take this type");
     }
     void *room;
@@ -46,6 +46,12 @@ static mz_status push_span(mz_pool *pool, mz_unit_span *span, mz_error *error)
     }
     size_t bytes;
     status = pool->codec->encode(&shape, span->place.address, room, &bytes);
+    if (status == MZ_E_CORRUPT) {
+        return mz_error_set(error, status, 0,
+                            "the codec %s can't read back what it writes; KV goes to the store "
+                            "instead",
+                            pool->codec->name);
+    }
     if (status != MZ_OK) {
         return mz_error_set(error, status, 0, "the codec does not take these values");
     }
@@ -250,7 +256,10 @@ static mz_status keep(mz_pool *pool, mz_unit *unit, mz_path *path, mz_error *err
     }
     if (*path == MZ_PATH_STACK) {
         mz_status status = push_unit(pool, unit, error);
-        if (status != MZ_E_UNSUPPORTED) {
+        if (status == MZ_E_CORRUPT) {
+            pool->codec_broke = true;
+            mz_pool_report(pool, error);
+        } else if (status != MZ_E_UNSUPPORTED) {
             return status;
         }
         *path = MZ_PATH_STORE; /* NaN, infinity or noise in a chunk: to the store as it is */

@@ -7,6 +7,7 @@
 
 #include "base/cache_directory.h"
 #include "base/clock.h"
+#include "codec/outside.h"
 #include "os/directory.h"
 #include "os/memory.h"
 #include "os/process.h"
@@ -33,6 +34,10 @@ static mz_status store_directory_default(char *directory, size_t capacity, mz_er
 
 static mz_status codec_choose(mz_pool *pool, const char *name, mz_error *error)
 {
+    mz_status status = mz_outside_load(error);
+    if (status != MZ_OK) {
+        return status;
+    }
     if (name == NULL || name[0] == '\0' || strcmp(name, "raw") == 0) {
         pool->codec = NULL;
         return MZ_OK;
@@ -40,9 +45,21 @@ static mz_status codec_choose(mz_pool *pool, const char *name, mz_error *error)
     pool->codec = mz_codec_find(name);
     if (pool->codec == NULL) {
         return mz_error_set(error, MZ_E_INVALID, 0,
-                            "there is no codec \"%s\"; use raw, q8, q4 or lossless", name);
+                            "there is no codec \"%s\"; use raw, q8, q4 or lossless, or one from a "
+                            "library that MZCACHE_CODEC_LIBRARY names",
+                            name);
     }
     return MZ_OK;
+}
+
+mz_status mz_codec_add(const mz_codec_table *table, char *message, size_t message_bytes)
+{
+    mz_error error = MZ_ERROR_INIT;
+    mz_status status = mz_outside_add(table, &error);
+    if (message != NULL && message_bytes > 0 && status != MZ_OK) {
+        snprintf(message, message_bytes, "%s", error.text);
+    }
+    return status;
 }
 
 static mz_status store_make(mz_pool *pool, const char *directory, mz_error *error)

@@ -103,6 +103,11 @@ static mz_status slice_decode(mz_restore *restore, mz_unit *unit, slice_place at
     uint64_t start_ns = mz_trace_start(restore->trace);
     mz_status status = mz_codec_decode(&span->kept_shape, bytes, count, span->place.address);
     mz_unit_trace(restore->trace, start_ns, "decode", unit, at.bytes);
+    if (status == MZ_E_NOTFOUND) {
+        return mz_error_set(error, status, 0,
+                            "the kept copy was written by a codec of another library; name it by "
+                            "MZCACHE_CODEC_LIBRARY");
+    }
     if (status != MZ_OK) {
         return mz_error_set(error, status, 0, "the kept copy is damaged");
     }

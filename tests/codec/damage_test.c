@@ -198,8 +198,10 @@ static void test_ids(void **unused)
             assert_null(mz_codec_by_id((uint16_t)id));
         }
         if (id != 2) {
+            /* Intact, and of a range kept for codecs from outside: somebody else may know it. */
+            mz_status wanted = id >= 0x8000 && id < 0xffff ? MZ_E_NOTFOUND : MZ_E_CORRUPT;
             assert_int_equal(mz_codec_decode(&samples[0].shape, packed.data, bytes, target.data),
-                             MZ_E_CORRUPT);
+                             wanted);
         }
     }
     guarded_free(&packed);

@@ -3,7 +3,7 @@
 """Goal: what `make install` lays out is enough to build against, wherever the tree is moved.
 
 Method: install into a temporary folder and rename it; build small programs by pkg-config and by
-find_package; run them. Usage: install_test.py CMAKE BUILD COMPILER.
+find_package; run them. Usage: install_test.py CMAKE BUILD COMPILER EXAMPLES.
 """
 
 import os
@@ -14,7 +14,7 @@ import sys
 import tempfile
 import unittest
 
-CMAKE, BUILD, COMPILER = sys.argv[1:4]
+CMAKE, BUILD, COMPILER, EXAMPLES = sys.argv[1:5]
 
 CORE = r"""
 #include <mzcache/mzcache.h>
@@ -83,6 +83,20 @@ class InstallTest(unittest.TestCase):
             run(COMPILER, str(self.home / f"{name}.c"), *shlex.split(flags), "-o",
                 str(self.home / f"{name}-pc"))
         self.check_runs(self.home / "core-pc", self.home / "llm-pc")
+
+    def test_example_codec(self):
+        """Built as its comment says, against the installed headers only."""
+        library = str(self.home / "libexample-codec.so")
+        flags = run("pkg-config", "--cflags", "mzcache",
+                    PKG_CONFIG_PATH=str(self.libraries / "pkgconfig"))
+        run(COMPILER, "-O2", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", "-o", library,
+            f"{EXAMPLES}/codec/example_codec.c", *shlex.split(flags))
+        # The codec is accepted, so that the missing model is what the command complains about.
+        result = subprocess.run([str(self.prefix / "bin/mzcache"), "run", "-m", "/nowhere/x.gguf",
+                                 "-p", "x", "--codec", "example"], text=True, capture_output=True,
+                                env=os.environ | {"MZCACHE_CODEC_LIBRARY": library}, check=False)
+        self.assertEqual(result.returncode, 1, result.stderr)
+        self.assertIn("/nowhere/x.gguf", result.stderr)
 
     def test_find_package(self):
         build = self.home / "build"
