@@ -51,6 +51,14 @@ typedef enum mz_tag {
 #define MZ_PLUGIN_POOL_PROC "mz_plugin_pool"
 typedef mz_pool *(*mz_plugin_pool_fn)(void);
 
+/* How much others need memory. */
+typedef enum mz_pressure_level {
+    MZ_PRESSURE_NONE = 0,
+    MZ_PRESSURE_LOW = 1,      /* give some back when it costs nobody anything */
+    MZ_PRESSURE_MEDIUM = 2,   /* programs wait for memory */
+    MZ_PRESSURE_CRITICAL = 3, /* hardly anything goes on, or something is about to be killed */
+} mz_pressure_level;
+
 /* How one tag stands. All in bytes of memory, except where it says units. */
 typedef struct mz_tag_status {
     uint64_t total_units;      /* units known */
