@@ -56,7 +56,7 @@ models/qwen3-0.6b-f16.gguf: | build models
 
 bench: build models models/qwen3-0.6b-f16.gguf ## run all benchmarks; results in docs/results/
 	@mkdir -p docs/results
-	@for suite in $(BENCH_SUITES); do build/bin/mzcache bench $$suite --json \
+	@for suite in $(BENCH_SUITES); do build/bin/mzcache bench $$suite --seeds 10 --json \
 	  $(BENCH_MODELS:%=-m %) >docs/results/$$suite.json && cat docs/results/$$suite.json || exit 1; done
 
 install: build ## install into $(DESTDIR)$(PREFIX)

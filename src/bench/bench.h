@@ -14,11 +14,12 @@
 #define MZ_BENCH_MODELS 8
 
 typedef struct mz_bench_options {
-    mz_llm_options llm;                  /* model_path is not used, context_tokens is room */
+    mz_llm_options llm; /* model_path is not used, context_tokens is room, trace: see scenario.h */
     const char *models[MZ_BENCH_MODELS]; /* GGUF files */
     size_t model_count;
     uint32_t tokens;  /* in the context before anything is evicted; 0: the suite's own */
-    uint32_t repeats; /* of each run, 1..MZ_BENCH_REPEATS; 0: the suite's own */
+    uint32_t repeats; /* of each run, 1..MZ_BENCH_REPEATS */
+    uint32_t seeds;   /* random orders that the suite order averages, at least 1 */
     bool json;
 } mz_bench_options;
 

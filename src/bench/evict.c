@@ -20,7 +20,7 @@
 
 typedef struct evict_input {
     const mz_bench_options *options;
-    const char *model, *codec;
+    const char *model, *what, *codec;
     unsigned tags;
     uint32_t tokens;
 } evict_input;
@@ -59,6 +59,7 @@ static bool measure(const void *input, void *result, char *message, size_t messa
     mz_llm_options options = mz_scenario_options(in->options, in->model, in->tokens + 64);
     options.codec = in->codec;
     mz_scenario_calm();
+    mz_scenario_trace(in->options, in->model, in->what);
     if (mz_llm_open(&options, &llm, message, message_bytes) != MZ_OK) {
         return false;
     }
@@ -87,8 +88,8 @@ static const mz_report_column columns[] = {{"what", "what"},
 static bool evict_of(const mz_bench_options *options, const char *model, const char *what,
                      const char *codec, unsigned tags)
 {
-    evict_input in = {options, model, codec, tags,
-                      options->tokens > 0 ? options->tokens : DEFAULT_TOKENS};
+    evict_input in = {options, model, what,
+                      codec,   tags,  options->tokens > 0 ? options->tokens : DEFAULT_TOKENS};
     static evict_result r;
     if (!mz_bench_child(measure, &in, &r, sizeof r)) {
         return false;

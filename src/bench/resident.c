@@ -34,6 +34,7 @@ static bool measure(const void *input, void *result, char *message, size_t messa
     mz_llm_options options = mz_scenario_options(in->options, in->model, in->tokens + DECODED + 64);
     options.stock = in->stock;
     mz_scenario_calm();
+    mz_scenario_trace(in->options, in->model, NULL);
     options.batch_tokens = in->tokens;
     if (mz_llm_open(&options, &llm, message, message_bytes) != MZ_OK) {
         return false;

@@ -8,6 +8,7 @@
  * memory.
  */
 #include <stdio.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "bench/child.h"
@@ -152,11 +153,11 @@ bool mz_bench_bound(const mz_bench_options *options)
 
 /* --- ablations --- */
 
-/* One way to restore: the codec, and a switch of the plug-in. */
+/* One way to restore; see mz_scenario for what NULL means. */
 typedef struct variant {
     const char *name;
-    const char *codec; /* NULL: the options' */
-    const char *switch_name, *switch_value;
+    const char *codec, *order, *overlap, *paths;
+    bool seeded; /* the order wants a seed: average several */
 } variant;
 
 static const mz_report_column ablation_columns[] = {{"variant", "variant"},
@@ -171,15 +172,47 @@ static const mz_report_column ablation_columns[] = {{"variant", "variant"},
                                                     {"model", "model"},
                                                     {NULL, NULL}};
 
+/* Add a result, divided by `count`, to a mean. */
+static void add_to_mean(mz_scenario_result *mean, const mz_scenario_result *one, uint32_t count)
+{
+    const double *from = &one->points[0].ttft_ms;
+    double *to = &mean->points[0].ttft_ms;
+    for (size_t i = 0; i < sizeof one->points / sizeof(double); i++) {
+        to[i] += from[i] / count;
+    }
+    mean->resident_ms += one->resident_ms / count;
+}
+
+/* The mean of the variant's runs, one for each seed. */
+static bool run_variant(const mz_bench_options *options, const char *model, const variant *v,
+                        mz_scenario_result *mean)
+{
+    mz_scenario scenario = scenario_of(options, model);
+    mz_scenario_result result;
+    char order[32];
+    uint32_t runs = v->seeded ? options->seeds : 1;
+    memset(mean, 0, sizeof *mean);
+    scenario.row = v->name;
+    scenario.codec = v->codec;
+    scenario.order = v->seeded ? order : v->order;
+    scenario.overlap = v->overlap;
+    scenario.paths = v->paths;
+    for (uint32_t seed = 1; seed <= runs; seed++) {
+        snprintf(order, sizeof order, "random-out:%u", seed);
+        if (!mz_scenario_run(&scenario, &result)) {
+            return false;
+        }
+        add_to_mean(mean, &result, runs);
+    }
+    return true;
+}
+
 static bool variant_of_model(const mz_bench_options *options, const char *suite, const char *model,
                              const variant *v)
 {
     mz_scenario scenario = scenario_of(options, model);
     mz_scenario_result result;
-    scenario.codec = v->codec;
-    scenario.names[0] = v->switch_name;
-    scenario.values[0] = v->switch_value;
-    if (!mz_scenario_run(&scenario, &result)) {
+    if (!run_variant(options, model, v, &result)) {
         return false;
     }
     for (size_t i = 0; i < scenario.percent_count; i++) {
@@ -212,10 +245,10 @@ static bool ablation(const mz_bench_options *options, const char *suite, const v
 bool mz_bench_overlap(const mz_bench_options *options)
 {
     static const variant variants[] = {
-        {"none", NULL, "MZCACHE_OVERLAP", "none"},
-        {"alloc-reload", NULL, "MZCACHE_OVERLAP", "alloc-reload"},
-        {"reload-prefill", NULL, "MZCACHE_OVERLAP", "reload-prefill"},
-        {"all", NULL, "MZCACHE_OVERLAP", "all"},
+        {.name = "none", .overlap = "none"},
+        {.name = "alloc-reload", .overlap = "alloc-reload"},
+        {.name = "reload-prefill", .overlap = "reload-prefill"},
+        {.name = "all", .overlap = "all"},
     };
     return ablation(options, "overlap", variants, 4);
 }
@@ -223,9 +256,9 @@ bool mz_bench_overlap(const mz_bench_options *options)
 bool mz_bench_order(const mz_bench_options *options)
 {
     static const variant variants[] = {
-        {"forward-out", NULL, "MZCACHE_ORDER", "forward-out"},
-        {"random-out", NULL, "MZCACHE_ORDER", "random-out:1"},
-        {"backward-out", NULL, "MZCACHE_ORDER", "backward-out"},
+        {.name = "forward-out", .order = "forward-out"},
+        {.name = "random-out", .seeded = true},
+        {.name = "backward-out", .order = "backward-out"},
     };
     return ablation(options, "order", variants, 3);
 }
@@ -233,9 +266,9 @@ bool mz_bench_order(const mz_bench_options *options)
 bool mz_bench_hybrid(const mz_bench_options *options)
 {
     static const variant variants[] = {
-        {"flash only", "raw", "MZCACHE_PATHS", "parallel"},
-        {"q8 one path after the other", "q8", "MZCACHE_PATHS", "sequential"},
-        {"q8 both paths at once", "q8", "MZCACHE_PATHS", "parallel"},
+        {.name = "flash only", .codec = "raw", .paths = "parallel"},
+        {.name = "q8 one path after the other", .codec = "q8", .paths = "sequential"},
+        {.name = "q8 both paths at once", .codec = "q8", .paths = "parallel"},
     };
     return ablation(options, "hybrid", variants, 3);
 }

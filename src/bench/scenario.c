@@ -6,6 +6,7 @@
  */
 #include "bench/scenario.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +18,8 @@
 #include "llm/fill.h"
 #include "os/direct_io.h"
 #include "os/process.h"
+
+#define TRACE_PATH_BYTES 4096
 
 typedef struct stage {
     const mz_scenario *scenario;
@@ -36,11 +39,51 @@ void mz_scenario_calm(void)
     setenv("MZCACHE_PROFILE", "off", 1);
 }
 
+/* Append a name to a file's, after a '-'; what might mean something to a shell becomes one too. */
+static size_t append_name(char *path, size_t capacity, size_t length, const char *name)
+{
+    bool is_gap = true;
+    for (; *name != '\0' && length + 2 < capacity; name++) {
+        bool is_plain = isalnum((unsigned char)*name) || *name == '.' || *name == '_';
+        if (is_plain && is_gap) {
+            path[length++] = '-';
+        }
+        if (is_plain) {
+            path[length++] = *name;
+        }
+        is_gap = !is_plain;
+    }
+    path[length] = '\0';
+    return length;
+}
+
+void mz_scenario_trace(const mz_bench_options *options, const char *model, const char *row)
+{
+    const char *wanted = options->llm.trace;
+    char path[TRACE_PATH_BYTES], name[256];
+    if (wanted == NULL || strlen(wanted) >= sizeof path / 2) {
+        return;
+    }
+    snprintf(name, sizeof name, "%s", mz_report_name(model));
+    char *extension = strrchr(name, '.');
+    if (extension != NULL) {
+        *extension = '\0';
+    }
+    const char *dot = strrchr(mz_report_name(wanted), '.');
+    size_t length = dot != NULL ? (size_t)(dot - wanted) : strlen(wanted);
+    memcpy(path, wanted, length);
+    length = append_name(path, sizeof path, length, name);
+    length = append_name(path, sizeof path, length, row != NULL ? row : "");
+    snprintf(path + length, sizeof path - length, "%s", dot != NULL ? dot : "");
+    setenv("MZCACHE_TRACE", path, 1);
+}
+
 mz_llm_options mz_scenario_options(const mz_bench_options *options, const char *model,
                                    uint32_t tokens)
 {
     mz_llm_options llm = options->llm;
     llm.model_path = model;
+    llm.trace = NULL;
     llm.context_tokens = (tokens + 255) / 256 * 256;
     return llm;
 }
@@ -110,14 +153,15 @@ static bool measure_rates(stage *s)
 static bool open_model(stage *s)
 {
     const mz_scenario *scenario = s->scenario;
-    for (int i = 0; i < 4 && scenario->names[i] != NULL; i++) {
-        setenv(scenario->names[i], scenario->values[i], 1);
-    }
     mz_scenario_calm();
+    mz_scenario_trace(scenario->options, scenario->model, scenario->row);
     uint32_t rounds = scenario->repeats * (uint32_t)(scenario->percent_count + 1) + 1;
     uint32_t room = scenario->tokens + rounds * (MZ_SCENARIO_QUESTION + 1);
     mz_llm_options options = mz_scenario_options(scenario->options, scenario->model, room);
     options.codec = scenario->codec != NULL ? scenario->codec : options.codec;
+    options.order = scenario->order != NULL ? scenario->order : options.order;
+    options.overlap = scenario->overlap != NULL ? scenario->overlap : options.overlap;
+    options.paths = scenario->paths != NULL ? scenario->paths : options.paths;
     mz_status status = mz_llm_open(&options, &s->llm, s->message, s->message_bytes);
     if (status != MZ_OK) {
         return false;

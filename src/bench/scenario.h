@@ -13,9 +13,9 @@
 typedef struct mz_scenario {
     const mz_bench_options *options;
     const char *model;
-    const char *codec;                     /* NULL: the options' */
-    const char *names[4];                  /* environment variables of the plug-in, NULL: no more */
-    const char *values[4];                 /* their values */
+    const char *row;   /* names its trace; NULL: all rows are one run */
+    const char *codec; /* NULL: the options', and so the next three */
+    const char *order, *overlap, *paths;
     unsigned percents[MZ_SCENARIO_SHARES]; /* shares to evict, one after the other */
     size_t percent_count;
     uint32_t tokens, repeats;
@@ -45,6 +45,13 @@ bool mz_scenario_run(const mz_scenario *scenario, mz_scenario_result *result);
 
 /* In a process that measures: no socket, and no profiling in the background. */
 void mz_scenario_calm(void);
+
+/*
+ * In a process that measures: have it leave a trace at its exit, if options->llm.trace wants one,
+ * in the file of that name with the names of the model and of the row (may be NULL) before its
+ * extension.
+ */
+void mz_scenario_trace(const mz_bench_options *options, const char *model, const char *row);
 
 /* Options to open a model with, and room for `tokens`. */
 mz_llm_options mz_scenario_options(const mz_bench_options *options, const char *model,

@@ -10,8 +10,9 @@
 
 #define COMMAND "bench"
 #define DEFAULT_REPEATS 5
+#define DEFAULT_SEEDS 3
 
-enum { OPTION_REPEATS = MZ_CLI_OWN };
+enum { OPTION_REPEATS = MZ_CLI_OWN, OPTION_SEEDS };
 
 static void print_help(void)
 {
@@ -23,14 +24,19 @@ static void print_help(void)
     for (const mz_bench_suite *suite = mz_bench_suites; suite->name != NULL; suite++) {
         printf("  %-9s %s\n", suite->name, suite->summary);
     }
-    fputs("\n"
-          "      --repeats N          runs of each kind (5)\n"
-          "  -c, --context TOKENS     tokens in the context (the suite's own); filled with\n"
-          "                           invented values where a suite does not measure "
-          "prefill\n" MZ_CLI_MODEL_HELP
-          "\nSeveral -m (at most 8) are measured one after the other.\n"
-          "Exit codes: 0 done, 1 failed, 2 wrong use.\n",
-          stdout);
+    fputs(
+        "\n"
+        "      --repeats N          runs of each kind (5)\n"
+        "      --seeds N            of the suite order: random orders to average (3)\n"
+        "  -c, --ctx TOKENS         tokens in the context (the suite's own); filled with invented\n"
+        "                           values where a suite does not measure "
+        "prefill\n" MZ_CLI_FILE_HELP MZ_CLI_ENGINE_HELP MZ_CLI_COMPARE_HELP
+        "      --trace FILE         write what happened when, for a trace viewer: what t.json is\n"
+        "                           given for goes to t-MODEL.json, or where rows of a suite have\n"
+        "                           runs of their own to t-MODEL-ROW.json, that of the last run\n"
+        "\nSeveral -m (at most 8) are measured one after the other.\n"
+        "Exit codes: 0 done, 1 failed, 2 wrong use.\n",
+        stdout);
 }
 
 typedef struct settings {
@@ -59,6 +65,11 @@ static bool take(int option, settings *s)
         s->bench.repeats = number < MZ_BENCH_REPEATS ? (uint32_t)number : MZ_BENCH_REPEATS;
         return true;
     }
+    if (option == OPTION_SEEDS) {
+        bool is_right = mz_cli_parse_number(COMMAND, "--seeds", optarg, 1, &number);
+        s->bench.seeds = (uint32_t)number;
+        return is_right;
+    }
     if (option == 'm') {
         if (s->bench.model_count == MZ_BENCH_MODELS) {
             mz_cli_wrong_use(COMMAND, "more than %d models", MZ_BENCH_MODELS);
@@ -73,8 +84,8 @@ static bool take(int option, settings *s)
 static int parse(int argc, char **argv, settings *s)
 {
     static const struct option table[] = {MZ_CLI_MODEL_LONG,
-                                          {"context", required_argument, NULL, 'c'},
                                           {"repeats", required_argument, NULL, OPTION_REPEATS},
+                                          {"seeds", required_argument, NULL, OPTION_SEEDS},
                                           {NULL, 0, NULL, 0}};
     int option;
     while ((option = getopt_long(argc, argv, MZ_CLI_MODEL_SHORT, table, NULL)) != -1) {
@@ -104,6 +115,7 @@ int mz_cli_bench(int argc, char **argv)
     memset(&s, 0, sizeof s);
     mz_cli_model_default(&s.model);
     s.bench.repeats = DEFAULT_REPEATS;
+    s.bench.seeds = DEFAULT_SEEDS;
     int code = parse(argc, argv, &s);
     if (code != MZ_CLI_OK || s.model.wants_help) {
         if (code == MZ_CLI_OK) {

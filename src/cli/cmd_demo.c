@@ -31,7 +31,10 @@ static const char help[] =
     "that never gave anything back, and with one that was ended and started again.\n\n"
     "  -f, --file FILE          text that the conversation is about (a built-in one)\n"
     "  -t, --tokens N           length of that text in tokens (2000)\n"
-    "  -n, --predict N          most tokens of each answer (48)\n" MZ_CLI_MODEL_HELP
+    "  -n, --predict N          most tokens of each answer (48)\n" MZ_CLI_FILE_HELP MZ_CLI_CTX_HELP
+        MZ_CLI_ENGINE_HELP MZ_CLI_COMPARE_HELP
+    "      --trace FILE         write what happened when in the process that is evicted, for a\n"
+    "                           trace viewer\n"
     "\nExit codes: 0 done, 1 failed or (with an exact codec) the answers differ, 2 wrong use.\n";
 
 static const char built_in_text[] =
@@ -210,6 +213,23 @@ static int run_role(demo *d, role which, json_t *result)
     return code;
 }
 
+/* Play the role, send the result. The trace is written at exit, by one role only. */
+static int play_in_child(demo *d, role which, int channel)
+{
+    if (which != ROLE_EVICTS) {
+        d->model.llm.trace = NULL;
+        unsetenv("MZCACHE_TRACE");
+    }
+    json_t *result = json_object();
+    int code = run_role(d, which, result);
+    if (code == MZ_CLI_OK && json_dumpfd(result, channel, JSON_COMPACT) != 0) {
+        code = MZ_CLI_FAILED;
+    }
+    json_decref(result);
+    close(channel);
+    return code;
+}
+
 /* ---- in the parent ---- */
 
 /* The result of a process that plays the role; NULL if it failed (it said why). */
@@ -224,14 +244,7 @@ static json_t *play(demo *d, role which)
     pid_t child = fork();
     if (child == 0) {
         close(ends[0]);
-        json_t *result = json_object();
-        int code = run_role(d, which, result);
-        if (code == MZ_CLI_OK && json_dumpfd(result, ends[1], JSON_COMPACT) != 0) {
-            code = MZ_CLI_FAILED;
-        }
-        close(ends[1]);
-        fflush(NULL);
-        _exit(code);
+        exit(play_in_child(d, which, ends[1]));
     }
     close(ends[1]);
     json_error_t reason;

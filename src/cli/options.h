@@ -44,13 +44,17 @@ enum mz_cli_option {
         "trace", required_argument, NULL, MZ_CLI_TRACE                                             \
     }
 
-#define MZ_CLI_SWITCHES_HELP                                                                       \
+/* Their help; what a trace holds is the command's own, so its line stands alone. */
+#define MZ_CLI_COMPARE_HELP                                                                        \
     "To compare and to look inside:\n"                                                             \
     "      --order ORDER        which layers leave first: backward-out (default), forward-out,\n"  \
     "                           random-out[:SEED]\n"                                               \
     "      --overlap WHAT       of allocation, reload and prefill: all (default), alloc-reload,\n" \
     "                           reload-prefill, none\n"                                            \
-    "      --paths HOW          reading and decoding: parallel (default), sequential\n"            \
+    "      --paths HOW          reading and decoding: parallel (default), sequential\n"
+
+#define MZ_CLI_SWITCHES_HELP                                                                       \
+    MZ_CLI_COMPARE_HELP                                                                            \
     "      --trace FILE         write what happened when, for a trace viewer, at exit\n"
 
 #define MZ_CLI_MODEL_SHORT "hm:c:"
@@ -70,10 +74,13 @@ enum mz_cli_option {
         "json", no_argument, NULL, MZ_CLI_JSON                                                     \
     }
 
-/* The page of help for them. */
-#define MZ_CLI_MODEL_HELP                                                                          \
-    "  -m, --model FILE         GGUF file (required)\n"                                            \
-    "  -c, --ctx TOKENS         size of the KV cache (the model's own)\n"                          \
+/*
+ * The page of help for them, in parts: a command leaves out what it refuses and says itself what
+ * means something else to it.
+ */
+#define MZ_CLI_FILE_HELP "  -m, --model FILE         GGUF file (required)\n"
+#define MZ_CLI_CTX_HELP "  -c, --ctx TOKENS         size of the KV cache (the model's own)\n"
+#define MZ_CLI_ENGINE_HELP                                                                         \
     "      --codec NAME         raw: exact, to flash (default); q8: 8 bit, kept in memory;\n"      \
     "                           q4: 4 bit, try your model first; lossless: exact,\n"               \
     "                           kept in memory, saves little; or one of the library that\n"        \
@@ -85,9 +92,12 @@ enum mz_cli_option {
     "      --kv-type TYPE       f16 (default), q8_0, f32, bf16\n"                                  \
     "      --flash-attn MODE    on, off, auto (default)\n"                                         \
     "      --no-mmap            read the weights instead of mapping them\n"                        \
-    "      --stock              the bare engine, without mzCache, to compare with\n"               \
     "      --plugin FILE        libggml-mzcache.so (the one beside the library)\n"                 \
-    "      --json               JSON lines instead of text\n" MZ_CLI_SWITCHES_HELP
+    "      --json               JSON lines instead of text\n"
+#define MZ_CLI_STOCK_HELP                                                                          \
+    "      --stock              the bare engine, without mzCache, to compare with\n"
+#define MZ_CLI_MODEL_HELP                                                                          \
+    MZ_CLI_FILE_HELP MZ_CLI_CTX_HELP MZ_CLI_ENGINE_HELP MZ_CLI_STOCK_HELP MZ_CLI_SWITCHES_HELP
 
 typedef struct mz_cli_model {
     mz_llm_options llm; /* texts point into argv */

@@ -9,6 +9,7 @@ was evicted needs); no time is. Usage: bench_test.py COMMAND MKMODEL.
 
 import json
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -113,8 +114,8 @@ class BenchTest(unittest.TestCase):
             everything = lines[-1]
             self.assertGreater(everything["read_mib"], LAYERS * 15 * 2)  # 15.7M weights a layer
 
-    def check_variants(self, suite, names):
-        lines = self.lines(suite, "--repeats", "1")
+    def check_variants(self, suite, names, *options):
+        lines = self.lines(suite, "--repeats", "1", *options)
         self.assertEqual([line["variant"] for line in lines], [n for n in names for _ in range(4)])
         for at in range(0, len(lines), 4):
             self.check_shares(lines[at:at + 4])
@@ -125,17 +126,49 @@ class BenchTest(unittest.TestCase):
 
     def test_ablations(self):
         self.check_variants("overlap", ["none", "alloc-reload", "reload-prefill", "all"])
-        self.check_variants("order", ["forward-out", "random-out", "backward-out"])
+        self.check_variants("order", ["forward-out", "random-out", "backward-out"], "--seeds", "2")
         lines = self.check_variants("hybrid", ["flash only", "q8 one path after the other",
                                                "q8 both paths at once"])
         self.assertEqual(sum(line["decoded_mib"] for line in lines[:4]), 0)
         self.assertGreater(sum(line["decoded_mib"] for line in lines[4:8]), 0)
         self.assertGreater(sum(line["decoded_mib"] for line in lines[8:]), 0)
 
+    def trace_events(self, name):
+        with open(f"{self.folder.name}/{name}", encoding="utf-8") as file:
+            return json.load(file)
+
+    def test_trace(self):
+        """Each row that has runs of its own has a file; the parts of a restore are in it."""
+        lines = self.lines("hybrid", "--repeats", "1", "--trace", self.folder.name + "/t.json")
+        bytes_read = {}
+        for line in lines:
+            bytes_read.setdefault(line["variant"], 0)
+            bytes_read[line["variant"]] += line["read_mib"] * MIB
+        for variant, expected in bytes_read.items():
+            events = self.trace_events(f"t-tiny-{variant.replace(' ', '-')}.json")
+            names = {event["name"] for event in events}
+            self.assertLessEqual({"compute", "wait", "drop", "allocate", "read", "ready"}, names)
+            self.assertEqual(variant == "flash only", "decode" not in names)
+            self.assertEqual(len({event["pid"] for event in events}), 1)
+            # Weights are read once more, when they are used for the first time.
+            read = sum(e["args"]["bytes"] for e in events if e["name"] == "read")
+            self.assertGreaterEqual(read, 0.99 * expected)
+        self.bench("bound", "--repeats", "1", "--trace", self.folder.name + "/u")
+        self.assertTrue(self.trace_events("u-tiny"))
+
     def test_text(self):
         text = self.bench("bound", "--repeats", "1").stdout
         for word in ("cores", "TTFT ms", "bound ms", "ratio", "tiny.gguf"):
             self.assertIn(word, text)
+
+    def test_help_lists_each_option_once(self):
+        text = subprocess.run([COMMAND, "help", "bench"], text=True, capture_output=True,
+                              timeout=60, check=True).stdout
+        options = re.findall(r"^  (?:-\w, |    )--(\S+)", text, re.MULTILINE)
+        letters = re.findall(r"^  -(\w), ", text, re.MULTILINE)
+        self.assertEqual(len(options), len(set(options)), options)
+        self.assertEqual(len(letters), len(set(letters)), letters)
+        self.assertNotIn("stock", options)
 
     def test_failing_run(self):
         result = subprocess.run([COMMAND, "bench", "bound", "-m", "/nowhere/x.gguf"], text=True,
@@ -145,7 +178,8 @@ class BenchTest(unittest.TestCase):
 
     def test_wrong_use(self):
         for arguments in (["frob", "-m", "x"], ["bound"], ["-m", "x"], ["bound", "ttft", "-m", "x"],
-                          ["bound", "-m", "x", "--repeats", "0"], ["bound", "-m", "x", "--stock"]):
+                          ["bound", "-m", "x", "--repeats", "0"], ["bound", "-m", "x", "--stock"],
+                          ["order", "-m", "x", "--seeds", "0"]):
             result = subprocess.run([COMMAND, "bench", *arguments], text=True,
                                     capture_output=True, timeout=60, check=False)
             self.assertEqual((result.returncode, result.stdout), (2, ""), arguments)

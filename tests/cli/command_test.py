@@ -269,6 +269,16 @@ class ModelTest(unittest.TestCase):
         events = self.run_json("--evict", "64G", code=3)
         self.assertEqual(events[1]["status"], "MZ_E_PARTIAL")
 
+    def test_the_trace_of_a_demo_is_that_of_the_evicted_process(self):
+        with tempfile.TemporaryDirectory() as directory:
+            result = mzcache("demo", "-m", MODEL, "-t", "300", "-n", "8", "--json", "--store",
+                             directory, "--trace", directory + "/t.json")
+            self.assertEqual(result.returncode, 0, result.stderr)
+            with open(directory + "/t.json", encoding="utf-8") as file:
+                events = json.load(file)
+        # Only that one drops and reads.
+        self.assertLessEqual({"compute", "drop", "read", "ready"}, {e["name"] for e in events})
+
     def test_chat(self):
         result = mzcache("chat", "-m", MODEL, "-c", "1024", "-n", "8", "--stock",
                          text="Say hello.\n/status\n/evict 1M\n/frob\n/quit\nnever read\n")
