@@ -13,7 +13,11 @@
 #include <fcntl.h>
 #include <liburing.h>
 #include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 static int linux_open(void *context, const char *path, int flags, unsigned mode)
@@ -32,6 +36,50 @@ static int linux_fstat(void *context, int fd, struct stat *result)
 {
     (void)context;
     return fstat(fd, result);
+}
+
+static ssize_t linux_read(void *context, int fd, void *data, size_t bytes)
+{
+    (void)context;
+    return read(fd, data, bytes);
+}
+
+static ssize_t linux_write(void *context, int fd, const void *data, size_t bytes)
+{
+    (void)context;
+    return write(fd, data, bytes);
+}
+
+static int linux_poll(void *context, struct pollfd *fds, nfds_t count, int timeout_ms)
+{
+    (void)context;
+    return poll(fds, count, timeout_ms);
+}
+
+static int linux_eventfd(void *context, unsigned initial, int flags)
+{
+    (void)context;
+    return eventfd(initial, flags);
+}
+
+static int linux_connect(void *context, const char *path)
+{
+    (void)context;
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    size_t length = strlen(path);
+    if (length >= sizeof address.sun_path) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    memcpy(address.sun_path, path, length + 1);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd >= 0 && connect(fd, (const struct sockaddr *)&address, sizeof address) != 0) {
+        int reason = errno;
+        close(fd);
+        errno = reason;
+        return -1;
+    }
+    return fd;
 }
 
 static ssize_t linux_pread(void *context, int fd, void *data, size_t bytes, off_t offset)
@@ -180,6 +228,11 @@ const mz_os *mz_os_linux(void)
         .open = linux_open,
         .close = linux_close,
         .fstat = linux_fstat,
+        .read = linux_read,
+        .write = linux_write,
+        .poll = linux_poll,
+        .eventfd = linux_eventfd,
+        .connect = linux_connect,
         .pread = linux_pread,
         .pwrite = linux_pwrite,
         .ftruncate = linux_ftruncate,

@@ -10,6 +10,7 @@
 #ifndef MZ_OS_OS_H
 #define MZ_OS_OS_H
 
+#include <poll.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -41,6 +42,12 @@ typedef struct mz_os {
     int (*open)(void *context, const char *path, int flags, unsigned mode);
     int (*close)(void *context, int fd);
     int (*fstat)(void *context, int fd, struct stat *result);
+    ssize_t (*read)(void *context, int fd, void *data, size_t bytes);
+    ssize_t (*write)(void *context, int fd, const void *data, size_t bytes);
+    int (*poll)(void *context, struct pollfd *fds, nfds_t count, int timeout_ms);
+    int (*eventfd)(void *context, unsigned initial, int flags);
+    /* A stream socket that is connected to the Unix socket `path`; neither blocks afterwards. */
+    int (*connect)(void *context, const char *path);
     ssize_t (*pread)(void *context, int fd, void *data, size_t bytes, off_t offset);
     ssize_t (*pwrite)(void *context, int fd, const void *data, size_t bytes, off_t offset);
     int (*ftruncate)(void *context, int fd, off_t bytes);

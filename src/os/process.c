@@ -236,6 +236,57 @@ static void apply_all_cgroups(const char *root, uint64_t *total, uint64_t *avail
     fclose(stream);
 }
 
+/* The path of our group in one version's tree, from root/proc/self/cgroup; false: there is none. */
+static bool own_group(const char *root, int version, char *group, size_t capacity)
+{
+    char path[PATH_BYTES], line[LINE_BYTES];
+    snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
+    FILE *stream = fopen(path, "re");
+    bool found = false;
+    while (stream != NULL && !found && read_line(stream, line, sizeof line)) {
+        char *controllers = strchr(line, ':');
+        char *own = controllers != NULL ? strchr(controllers + 1, ':') : NULL;
+        if (own == NULL) {
+            continue;
+        }
+        size_t length = (size_t)(own - controllers - 1);
+        found = version == 2 ? length == 0 : has_memory_controller(controllers + 1, length);
+        if (found) {
+            int used = snprintf(group, capacity, "%s", strcmp(own + 1, "/") == 0 ? "" : own + 1);
+            found = used >= 0 && (size_t)used < capacity;
+        }
+    }
+    if (stream != NULL) {
+        fclose(stream);
+    }
+    return found;
+}
+
+mz_status mz_machine_cgroup_file(const char *root, int version, const char *file, char *path,
+                                 size_t capacity, mz_error *error)
+{
+    /* A machine with both versions mounts the second one in a folder of its own. */
+    static const char *const mounts[][2] = {{"/memory", "/memory"}, {"", "/unified"}};
+    char group[PATH_BYTES];
+    if (!own_group(root, version, group, sizeof group)) {
+        return mz_error_set(error, MZ_E_NOTFOUND, 0,
+                            "this process is in no memory cgroup of version %d", version);
+    }
+    for (int i = 0; i < 4; i++) {
+        const char *mount = mounts[version - 1][i % 2];
+        int used = snprintf(path, capacity, "%s/sys/fs/cgroup%s%s/%s", root, mount,
+                            i < 2 ? group : "", file);
+        if (used < 0 || (size_t)used >= capacity) {
+            return mz_error_set(error, MZ_E_INVALID, 0, "the path of the memory cgroup is too long");
+        }
+        if (access(path, F_OK) == 0) {
+            return MZ_OK;
+        }
+    }
+    return mz_error_set(error, MZ_E_NOTFOUND, 0, "no %s in the memory cgroup of version %d", file,
+                        version);
+}
+
 mz_status mz_machine_memory_at(const char *root, uint64_t *total_bytes, uint64_t *available_bytes,
                                mz_error *error)
 {

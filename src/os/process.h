@@ -30,6 +30,15 @@ mz_status mz_machine_memory(uint64_t *total_bytes, uint64_t *available_bytes, mz
 mz_status mz_machine_memory_at(const char *root, uint64_t *total_bytes, uint64_t *available_bytes,
                                mz_error *error);
 
+/*
+ * Path of a file of the memory cgroup that this process is in, such as "memory.pressure"; version
+ * is 1 or 2, `root` as above. In a container whose mount shows only its own part of the tree that
+ * part is the cgroup. MZ_E_NOTFOUND without such a cgroup or file, MZ_E_INVALID if the path does
+ * not fit.
+ */
+mz_status mz_machine_cgroup_file(const char *root, int version, const char *file, char *path,
+                                 size_t capacity, mz_error *error);
+
 /* Cores that this process may run on. At least 1. */
 int mz_machine_cores(void);
 

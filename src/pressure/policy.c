@@ -45,14 +45,27 @@ typedef struct question {
     mz_pressure_level memory; /* what available memory says */
 } question;
 
+static uint64_t share_of(uint64_t bytes, unsigned percent)
+{
+    return bytes / 100 * percent;
+}
+
+mz_pressure_level mz_pressure_level_of_memory(uint64_t machine_bytes, uint64_t available_bytes)
+{
+    if (available_bytes >= share_of(machine_bytes, MZ_PRESSURE_SHORT_PERCENT)) {
+        return MZ_PRESSURE_NONE;
+    }
+    bool is_short = available_bytes >= share_of(machine_bytes, MZ_PRESSURE_VERY_SHORT_PERCENT);
+    return is_short ? MZ_PRESSURE_MEDIUM : MZ_PRESSURE_CRITICAL;
+}
+
 static void look_at_memory(question *q)
 {
     const mz_pressure_view *view = q->view;
-    uint64_t enough = view->machine_bytes / 100 * MZ_PRESSURE_SHORT_PERCENT;
-    uint64_t hardly = view->machine_bytes / 100 * MZ_PRESSURE_VERY_SHORT_PERCENT;
-    if (view->available_bytes < enough) {
-        q->missing_bytes = enough - view->available_bytes;
-        q->memory = view->available_bytes < hardly ? MZ_PRESSURE_CRITICAL : MZ_PRESSURE_MEDIUM;
+    q->memory = mz_pressure_level_of_memory(view->machine_bytes, view->available_bytes);
+    if (q->memory != MZ_PRESSURE_NONE) {
+        q->missing_bytes =
+            share_of(view->machine_bytes, MZ_PRESSURE_SHORT_PERCENT) - view->available_bytes;
     }
 }
 

@@ -71,8 +71,25 @@ static int fault_fstat(void *context, int fd, struct stat *result)
     return is_failure(context, MZ_FAULT_FSTAT) ? -1 : mz_os_linux()->fstat(NULL, fd, result);
 }
 
+static int fault_poll(void *context, struct pollfd *fds, nfds_t count, int timeout_ms)
+{
+    return is_failure(context, MZ_FAULT_POLL) ? -1
+                                              : mz_os_linux()->poll(NULL, fds, count, timeout_ms);
+}
+
+static int fault_eventfd(void *context, unsigned initial, int flags)
+{
+    return is_failure(context, MZ_FAULT_EVENTFD) ? -1
+                                                 : mz_os_linux()->eventfd(NULL, initial, flags);
+}
+
+static int fault_connect(void *context, const char *path)
+{
+    return is_failure(context, MZ_FAULT_CONNECT) ? -1 : mz_os_linux()->connect(NULL, path);
+}
+
 /*
- * Count a pread or pwrite. False: it fails, errno set; true: it may move at most *bytes, and
+ * Count a read or write of any kind. False: it fails, errno set; true: it may move at most *bytes, and
  * *damage says whether what it reads is to be wrong.
  */
 static bool may_move(mz_fault_os *fault, mz_fault_kind kind, size_t *bytes, bool *damage)
@@ -88,6 +105,24 @@ static bool may_move(mz_fault_os *fault, mz_fault_kind kind, size_t *bytes, bool
         *damage = rule.damage;
     }
     return true;
+}
+
+static ssize_t fault_read(void *context, int fd, void *data, size_t bytes)
+{
+    bool ignored;
+    if (!may_move(context, MZ_FAULT_READ, &bytes, &ignored)) {
+        return -1;
+    }
+    return bytes == 0 ? 0 : mz_os_linux()->read(NULL, fd, data, bytes);
+}
+
+static ssize_t fault_write(void *context, int fd, const void *data, size_t bytes)
+{
+    bool ignored;
+    if (!may_move(context, MZ_FAULT_WRITE, &bytes, &ignored)) {
+        return -1;
+    }
+    return bytes == 0 ? 0 : mz_os_linux()->write(NULL, fd, data, bytes);
 }
 
 static ssize_t fault_pread(void *context, int fd, void *data, size_t bytes, off_t offset)
@@ -229,6 +264,11 @@ void mz_fault_os_init(mz_fault_os *fault)
         .open = fault_open,
         .close = fault_close,
         .fstat = fault_fstat,
+        .read = fault_read,
+        .write = fault_write,
+        .poll = fault_poll,
+        .eventfd = fault_eventfd,
+        .connect = fault_connect,
         .pread = fault_pread,
         .pwrite = fault_pwrite,
         .ftruncate = fault_ftruncate,

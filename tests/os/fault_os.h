@@ -25,6 +25,11 @@ typedef enum mz_fault_kind {
     MZ_FAULT_OPEN,
     MZ_FAULT_CLOSE, /* a failing close closes all the same, as Linux does */
     MZ_FAULT_FSTAT,
+    MZ_FAULT_READ,
+    MZ_FAULT_WRITE,
+    MZ_FAULT_POLL,
+    MZ_FAULT_EVENTFD,
+    MZ_FAULT_CONNECT,
     MZ_FAULT_PREAD,
     MZ_FAULT_PWRITE,
     MZ_FAULT_FTRUNCATE,
@@ -72,7 +77,7 @@ void mz_fault_os_fail(mz_fault_os *fault, mz_fault_kind kind, uint64_t nth, uint
 /* Let `times` calls of pread bring a wrong bit in the middle of what they read. */
 void mz_fault_os_damage(mz_fault_os *fault, uint64_t nth, uint64_t times);
 
-/* Let `times` calls of pread or pwrite, or reads of a ring, move at most `short_bytes`
+/* Let `times` calls of read, pread, write or pwrite, or reads of a ring, move at most `short_bytes`
  * (0: the end of file). */
 void mz_fault_os_shorten(mz_fault_os *fault, mz_fault_kind kind, uint64_t nth, uint64_t times,
                          uint64_t short_bytes);

@@ -72,11 +72,50 @@ static void test_threads_share_a_rule(void **state)
     assert_int_equal(mz_fault_os_hits(&fault), 1500);
 }
 
+/* The calls that watching for pressure makes. */
+static void test_event_calls(void **state)
+{
+    (void)state;
+    mz_fault_os fault;
+    uint64_t one = 1, got = 0;
+    mz_fault_os_init(&fault);
+    const mz_os *os = &fault.os;
+    mz_fault_os_fail(&fault, MZ_FAULT_EVENTFD, 1, 1, EMFILE);
+    assert_int_equal(os->eventfd(os->context, 0, 0), -1);
+    assert_int_equal(errno, EMFILE);
+    int fd = os->eventfd(os->context, 0, 0);
+    assert_true(fd >= 0);
+    struct pollfd polled = {.fd = fd, .events = POLLIN};
+    assert_int_equal(os->poll(os->context, &polled, 1, 0), 0);
+    mz_fault_os_fail(&fault, MZ_FAULT_WRITE, 1, 1, EINVAL);
+    assert_int_equal(os->write(os->context, fd, &one, sizeof one), -1);
+    assert_int_equal(os->write(os->context, fd, &one, sizeof one), sizeof one);
+    assert_int_equal(os->poll(os->context, &polled, 1, 0), 1);
+    mz_fault_os_fail(&fault, MZ_FAULT_POLL, 1, 1, EINTR);
+    assert_int_equal(os->poll(os->context, &polled, 1, 0), -1);
+    mz_fault_os_fail(&fault, MZ_FAULT_READ, 1, 1, EIO);
+    assert_int_equal(os->read(os->context, fd, &got, sizeof got), -1);
+    assert_int_equal(os->read(os->context, fd, &got, sizeof got), sizeof got);
+    assert_int_equal(got, 1);
+    mz_fault_os_fail(&fault, MZ_FAULT_CONNECT, 1, 1, EPERM);
+    assert_int_equal(os->connect(os->context, "/nowhere"), -1);
+    assert_int_equal(errno, EPERM);
+    assert_int_equal(os->connect(os->context, "/nowhere"), -1);
+    assert_int_equal(errno, ENOENT);
+    char name[200];
+    memset(name, 'x', sizeof name - 1);
+    name[sizeof name - 1] = '\0';
+    assert_int_equal(os->connect(os->context, name), -1);
+    assert_int_equal(errno, ENAMETOOLONG);
+    assert_int_equal(os->close(os->context, fd), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_nth_call),
         cmocka_unit_test(test_threads_share_a_rule),
+        cmocka_unit_test(test_event_calls),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -143,6 +143,41 @@ static void test_container_sees_its_own_mount(void **state)
     assert_memory(f, GIB, 0);
 }
 
+static void assert_cgroup_file(fixture *f, int version, const char *file, const char *wanted)
+{
+    char path[512] = "", full[600];
+    mz_status status = mz_machine_cgroup_file(f->root, version, file, path, sizeof path, &f->error);
+    if (wanted == NULL) {
+        assert_int_equal(status, MZ_E_NOTFOUND);
+        return;
+    }
+    assert_int_equal(status, MZ_OK);
+    snprintf(full, sizeof full, "%s/sys/fs/cgroup%s", f->root, wanted);
+    assert_string_equal(path, full);
+}
+
+static void test_files_of_the_cgroup(void **state)
+{
+    fixture *f = *state;
+    assert_cgroup_file(f, 2, "memory.events", NULL);
+    add_file(f, "proc/self/cgroup", "5:cpu,memory:/a/b\n1:memorial:/x\n0::/c\n");
+    assert_cgroup_file(f, 2, "memory.events", NULL);
+    add_file(f, "sys/fs/cgroup/unified/memory.events", "");
+    assert_cgroup_file(f, 2, "memory.events", "/unified/memory.events");
+    add_file(f, "sys/fs/cgroup/unified/c/memory.events", "");
+    assert_cgroup_file(f, 2, "memory.events", "/unified/c/memory.events");
+    add_file(f, "sys/fs/cgroup/c/memory.events", "");
+    assert_cgroup_file(f, 2, "memory.events", "/c/memory.events");
+    add_file(f, "sys/fs/cgroup/memory/cgroup.event_control", "");
+    assert_cgroup_file(f, 1, "cgroup.event_control", "/memory/cgroup.event_control");
+    add_file(f, "sys/fs/cgroup/memory/a/b/cgroup.event_control", "");
+    assert_cgroup_file(f, 1, "cgroup.event_control", "/memory/a/b/cgroup.event_control");
+    char tiny[20];
+    assert_int_equal(mz_machine_cgroup_file(f->root, 1, "cgroup.event_control", tiny, sizeof tiny,
+                                            &f->error),
+                     MZ_E_INVALID);
+}
+
 static void test_no_meminfo(void **state)
 {
     fixture *f = *state;
@@ -203,6 +238,7 @@ int main(void)
         MACHINE_TEST(test_version_2_parent_is_fuller),
         MACHINE_TEST(test_version_1),
         MACHINE_TEST(test_container_sees_its_own_mount),
+        MACHINE_TEST(test_files_of_the_cgroup),
         MACHINE_TEST(test_no_meminfo),
         MACHINE_TEST(test_this_machine),
         MACHINE_TEST(test_cores_follow_affinity),
