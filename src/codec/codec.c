@@ -43,6 +43,14 @@ const mz_codec *mz_codec_at(size_t index)
     return index < CODECS ? codecs[index] : mz_outside_at(index - CODECS);
 }
 
+const mz_codec *mz_codec_or_exact(const mz_codec *codec, const mz_codec_shape *shape)
+{
+    if (codec->takes(shape)) {
+        return codec;
+    }
+    return shape->elem != MZ_ELEM_OPAQUE ? &mz_codec_lossless : NULL;
+}
+
 size_t mz_codec_expected(const mz_codec *codec, const mz_codec_shape *shape)
 {
     return codec->expected != NULL ? codec->expected(shape) : codec->bound(shape);

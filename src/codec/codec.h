@@ -27,7 +27,7 @@ typedef struct mz_codec {
     const char *name; /* as the user says it */
     uint16_t id;      /* in the header of what it writes; never reused */
     bool exact;       /* decode gives the very bytes that were encoded */
-    /* Whether this codec takes such data; if not the caller uses "sparse". */
+    /* Whether this codec takes such data; if not the caller asks mz_codec_or_exact. */
     bool (*takes)(const mz_codec_shape *shape);
     /* Most bytes that encode can write for this shape, header included. */
     size_t (*bound)(const mz_codec_shape *shape);
@@ -66,6 +66,14 @@ const mz_codec *mz_codec_by_id(uint16_t id);     /* NULL if there is none */
 
 /* All codecs, in a fixed order, those from outside last; NULL behind the last one. */
 const mz_codec *mz_codec_at(size_t index);
+
+/*
+ * The codec that keeps such data for a pool that uses `codec`: itself if it takes them; else
+ * "lossless" for elements of two or four bytes, whose exponents repeat. NULL for others, that is
+ * quantized KV and memory without structure: an entropy coder saves little or nothing of those, so
+ * they go to the store as they are.
+ */
+const mz_codec *mz_codec_or_exact(const mz_codec *codec, const mz_codec_shape *shape);
 
 /* codec->expected, or its bound if it has no better idea. */
 size_t mz_codec_expected(const mz_codec *codec, const mz_codec_shape *shape);

@@ -24,9 +24,16 @@ static void set_note(mz_pool *pool, const char *note)
     snprintf(pool->rates_note, sizeof pool->rates_note, "%s", note);
 }
 
-static void use_record(mz_pool *pool, const mz_profile_record *record)
+/* record: NULL for none. */
+static void take_rates(mz_pool *pool, const mz_profile_record *record)
 {
     pool->profile = mz_profile_rates(record, codec_name(pool));
+    pool->exact_decode_bytes_per_s = mz_profile_rates(record, "lossless").decode_bytes_per_s;
+}
+
+static void use_record(mz_pool *pool, const mz_profile_record *record)
+{
+    take_rates(pool, record);
     pool->rates = record->quick ? "quick" : "measured";
     set_note(pool, "");
 }
@@ -39,7 +46,7 @@ uint32_t mz_pool_profile_load(mz_pool *pool)
         use_record(pool, &record);
         return record.knee_depth;
     }
-    pool->profile = mz_profile_rates(NULL, codec_name(pool));
+    take_rates(pool, NULL);
     pool->rates = NULL;
     set_note(pool, pool->auto_profile ? "measured after the first eviction"
                                       : "run mzcache profile to have them measured");

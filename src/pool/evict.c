@@ -93,13 +93,37 @@ static uint64_t unit_encoded_bytes(const mz_pool *pool, const mz_unit *unit)
             total += span->kept_bytes;
         } else if (span->live_bytes > 0) {
             mz_codec_shape shape = mz_unit_span_shape(span);
-            if (pool->codec == NULL || !pool->codec->takes(&shape)) {
+            const mz_codec *codec =
+                pool->codec != NULL ? mz_codec_or_exact(pool->codec, &shape) : NULL;
+            if (codec == NULL) {
                 return 0;
             }
-            total += mz_codec_expected(pool->codec, &shape);
+            total += mz_codec_expected(codec, &shape);
         }
     }
     return total;
+}
+
+/* Throughputs for KV as it is: some of it may be kept by "lossless" instead of the pool's codec. */
+static mz_profile plan_profile(const mz_pool *pool)
+{
+    mz_profile profile = pool->profile;
+    double bytes = 0, seconds = 0;
+    for (uint32_t i = 0; pool->codec != NULL && i < pool->unit_count; i++) {
+        const mz_unit *unit = pool->units[i];
+        for (uint32_t k = 0; unit->tag == MZ_TAG_KV_CACHE && k < unit->span_count; k++) {
+            mz_codec_shape shape = mz_unit_span_shape(&unit->spans[k]);
+            const mz_codec *codec = mz_codec_or_exact(pool->codec, &shape);
+            double live = codec != NULL ? (double)unit->spans[k].live_bytes : 0;
+            bytes += live;
+            seconds += live / (codec == pool->codec ? pool->profile.decode_bytes_per_s
+                                                    : pool->exact_decode_bytes_per_s);
+        }
+    }
+    if (seconds > 0) {
+        profile.decode_bytes_per_s = bytes / seconds;
+    }
+    return profile;
 }
 
 static mz_where unit_where(const mz_unit *unit)
@@ -140,7 +164,8 @@ static size_t make_plan(mz_pool *pool, const evict_call *call)
                                  .stack_allowed = pool->codec != NULL && !pool->codec_broke,
                                  .store_allowed = !call->store_refused};
     uint64_t planned;
-    return mz_policy_plan(&pool->profile, pool->plan_units, pool->unit_count, &options, call->bytes,
+    mz_profile profile = plan_profile(pool);
+    return mz_policy_plan(&profile, pool->plan_units, pool->unit_count, &options, call->bytes,
                           pool->plan_steps, 2 * (size_t)pool->unit_capacity, &planned);
 }
 

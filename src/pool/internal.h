@@ -70,6 +70,7 @@ struct mz_pool {
     mz_policy_unit *plan_units; /* [unit_capacity] */
     mz_plan_step *plan_steps;   /* [2 * unit_capacity]: an eviction may also spill each unit */
     mz_profile profile;         /* throughputs of this machine, or defaults */
+    double exact_decode_bytes_per_s; /* of "lossless", for KV that the codec does not take */
     const char *rates;          /* how it was measured, "measured" or "quick"; NULL: assumed */
     char rates_note[sizeof((mz_pool_status *)0)->rates_note];
     bool auto_profile;     /* have the machine measured if there is no record */

@@ -34,23 +34,24 @@ static mz_status drop_pages(mz_pool *pool, mz_unit *unit, mz_error *error)
 static mz_status push_span(mz_pool *pool, mz_unit_span *span, mz_error *error)
 {
     mz_codec_shape shape = mz_unit_span_shape(span);
-    if (pool->codec_broke || !pool->codec->takes(&shape)) {
+    const mz_codec *codec = pool->codec_broke ? NULL : mz_codec_or_exact(pool->codec, &shape);
+    if (codec == NULL) {
         return mz_error_set(error, MZ_E_UNSUPPORTED, 0, "the codec does not take this type");
     }
     void *room;
     pthread_mutex_lock(&pool->restore.lock);
-    mz_status status = mz_stack_room(pool->stack, pool->codec->bound(&shape), &room, error);
+    mz_status status = mz_stack_room(pool->stack, codec->bound(&shape), &room, error);
     pthread_mutex_unlock(&pool->restore.lock);
     if (status != MZ_OK) {
         return status;
     }
     size_t bytes;
-    status = pool->codec->encode(&shape, span->place.address, room, &bytes);
+    status = codec->encode(&shape, span->place.address, room, &bytes);
     if (status == MZ_E_CORRUPT) {
         return mz_error_set(error, status, 0,
                             "the codec %s can't read back what it writes; KV goes to the store "
                             "instead",
-                            pool->codec->name);
+                            codec->name);
     }
     if (status != MZ_OK) {
         return mz_error_set(error, status, 0, "the codec does not take these values");
