@@ -189,7 +189,7 @@ static void a_read_of_wrong_bytes_is_done_once_more(void **state)
 {
     (void)state;
     static const char *const codecs[] = {"raw", "q8"};
-    toy_io = MZ_IO_THREADS; /* so that each read is a pread, which can be made to bring wrong bytes */
+    toy_io = MZ_IO_THREADS; /* each read is a pread then, which can be made to bring wrong bytes */
     for (size_t c = 0; c < 2; c++) {
         toy_model toy;
         toy_open(&toy, codecs[c], false);
