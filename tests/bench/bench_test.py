@@ -14,8 +14,10 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import xml.etree.ElementTree
 
 COMMAND, MKMODEL = sys.argv[1:3]
+PICTURE = str(pathlib.Path(__file__).parents[2] / "scripts" / "trace-picture.py")
 LAYERS, VOCABULARY, TOKENS = 2, 512, 512
 # By hand, from the shape of Qwen3-0.6B: bytes of f16 K and V for each token, all layers.
 KV_BYTES = LAYERS * 2 * 8 * 128 * 2
@@ -153,8 +155,27 @@ class BenchTest(unittest.TestCase):
             # Weights are read once more, when they are used for the first time.
             read = sum(e["args"]["bytes"] for e in events if e["name"] == "read")
             self.assertGreaterEqual(read, 0.99 * expected)
+        self.check_picture("t-tiny-q8-both-paths-at-once.json")
         self.bench("bound", "--repeats", "1", "--trace", self.folder.name + "/u")
         self.assertTrue(self.trace_events("u-tiny"))
+
+    def picture(self, trace, *options):
+        return subprocess.run([sys.executable, PICTURE, f"{self.folder.name}/{trace}",
+                               self.folder.name + "/p.svg", *options], text=True,
+                              capture_output=True, timeout=60, check=False)
+
+    def check_picture(self, trace):
+        """A picture is XML with lanes for the threads, and restores are counted as evictions."""
+        for number in ("1", "4", "-1", "-4"):
+            self.assertEqual(self.picture(trace, "--restore", number).returncode, 0)
+            svg = "{http://www.w3.org/2000/svg}"
+            root = xml.etree.ElementTree.parse(self.folder.name + "/p.svg").getroot()
+            texts = {text.text for text in root.iter(svg + "text")}
+            self.assertLessEqual({"compute", "ms", "0", "read, until checked"}, texts)
+            self.assertTrue(any(text.startswith("reader") for text in texts))
+        result = self.picture(trace, "--restore", "5")
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("has 4", result.stderr)
 
     def test_text(self):
         text = self.bench("bound", "--repeats", "1").stdout
