@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Threads that take the next piece of work until time is up; a rate is what they did over how long
- * it took them together.
+ * Threads that take the next piece of work until time is up or none is left; a rate is what they did
+ * over how long it took them together.
+ *
+ * A file is read once from front to back, not a short stretch of it again and again: what a disk
+ * gives for some tens of milliseconds, or from a cache of its own, it does not give for a restore.
  */
 #include "bench/rate.h"
 
@@ -16,7 +19,7 @@
 
 #define MAX_THREADS 64u
 #define LIMIT_NS 150000000u
-#define BUFFER_BYTES (4u << 20)
+#define BUFFER_BYTES (2u << 20)
 #define CHUNK_ROWS 256u
 #define CHUNK_ROW_BYTES 2048u /* K of one token of Qwen3-0.6B */
 #define CHUNK_BYTES (CHUNK_ROWS * CHUNK_ROW_BYTES)
@@ -28,7 +31,7 @@ struct crew {
     uint64_t (*piece)(crew *self, uint32_t thread, uint64_t number);
     atomic_uint_fast64_t next, bytes;
     atomic_bool failed;
-    uint64_t until_ns;
+    uint64_t until_ns, pieces; /* where to end */
     uint32_t threads;
     mz_file *file;
     uint32_t request_bytes;
@@ -49,7 +52,11 @@ static void *hand_main(void *argument)
     hand *self = argument;
     crew *c = self->crew;
     while (mz_now_ns() < c->until_ns && !atomic_load(&c->failed)) {
-        uint64_t done = c->piece(c, self->number, atomic_fetch_add(&c->next, 1));
+        uint64_t number = atomic_fetch_add(&c->next, 1);
+        if (number >= c->pieces) {
+            break;
+        }
+        uint64_t done = c->piece(c, self->number, number);
         if (done == 0) {
             atomic_store(&c->failed, true);
         }
@@ -66,7 +73,6 @@ static mz_status work(crew *c, double *bytes_per_s, mz_error *error)
     uint64_t begun_ns = mz_now_ns();
     atomic_store(&c->next, 0);
     atomic_store(&c->bytes, 0);
-    c->until_ns = begun_ns + LIMIT_NS;
     for (; started < c->threads && started < MAX_THREADS; started++) {
         hands[started] = (hand){c, started};
         if (pthread_create(&threads[started], NULL, hand_main, &hands[started]) != 0) {
@@ -86,35 +92,18 @@ static mz_status work(crew *c, double *bytes_per_s, mz_error *error)
 static uint64_t read_piece(crew *c, uint32_t thread, uint64_t number)
 {
     mz_error error = MZ_ERROR_INIT;
-    uint64_t whole = c->file->bytes / c->request_bytes;
-    uint64_t offset = number % (whole > 0 ? whole : 1) * c->request_bytes;
-    uint64_t bytes = whole > 0 ? c->request_bytes : mz_page_floor(c->file->bytes);
+    uint64_t offset = number * c->request_bytes;
+    uint64_t left = c->file->bytes - offset;
+    uint64_t bytes = left < c->request_bytes ? left : c->request_bytes;
     uint8_t *buffer = c->memory + (uint64_t)thread * BUFFER_BYTES;
     return mz_file_read(c->file, buffer, bytes, offset, &error) == MZ_OK ? bytes : 0;
 }
 
-static mz_status read_best(crew *c, double *best, mz_error *error)
-{
-    static const uint32_t sizes[] = {2u << 20, 4u << 20};
-    static const uint32_t depths[] = {4, 8};
-    *best = 0;
-    for (int i = 0; i < 4; i++) {
-        double rate = 0;
-        c->request_bytes = sizes[i / 2];
-        c->threads = depths[i % 2];
-        mz_status status = work(c, &rate, error);
-        if (status != MZ_OK) {
-            return status;
-        }
-        *best = rate > *best ? rate : *best;
-    }
-    return MZ_OK;
-}
-
-mz_status mz_rate_read(const char *path, double *bytes_per_s, mz_error *error)
+mz_status mz_rate_read(const char *path, mz_rate_request request, double *bytes_per_s,
+                       mz_error *error)
 {
     const mz_os *os = mz_os_linux();
-    const uint64_t room = 8ull * BUFFER_BYTES;
+    const uint64_t room = (uint64_t)request.depth * BUFFER_BYTES;
     mz_file file;
     void *memory = NULL;
     mz_status status = mz_file_open(&file, os, path, error);
@@ -125,8 +114,15 @@ mz_status mz_rate_read(const char *path, double *bytes_per_s, mz_error *error)
     if (status == MZ_OK) {
         mz_memory_want_huge(os, memory, room);
         status = mz_memory_populate(os, memory, room, error);
-        crew c = {.piece = read_piece, .file = &file, .memory = memory};
-        status = status == MZ_OK ? read_best(&c, bytes_per_s, error) : status;
+        crew c = {.piece = read_piece,
+                  .until_ns = UINT64_MAX,
+                  .pieces = (file.bytes + request.bytes - 1) / request.bytes,
+                  .threads = request.depth,
+                  .file = &file,
+                  .request_bytes = request.bytes,
+                  .memory = memory};
+        mz_file_drop_cache(&file, 0, file.bytes);
+        status = status == MZ_OK ? work(&c, bytes_per_s, error) : status;
         mz_memory_release(os, memory, room);
     }
     mz_file_close(&file);
@@ -169,7 +165,10 @@ static void fill_halves(uint8_t *memory, size_t count)
 mz_status mz_rate_codec(const char *codec, uint32_t threads, double *encode_bytes_per_s,
                         double *decode_bytes_per_s, mz_error *error)
 {
-    crew c = {.piece = encode_piece, .threads = threads, .codec = mz_codec_find(codec)};
+    crew c = {.piece = encode_piece,
+              .pieces = UINT64_MAX,
+              .threads = threads,
+              .codec = mz_codec_find(codec)};
     if (c.codec == NULL) {
         return mz_error_set(error, MZ_E_NOTFOUND, 0, "there is no codec %s", codec);
     }
@@ -183,8 +182,10 @@ mz_status mz_rate_codec(const char *codec, uint32_t threads, double *encode_byte
         for (uint64_t i = 0; i < CHUNKS; i++) {
             encode_piece(&c, 0, i); /* all of them, however short the time; touches the pages */
         }
+        c.until_ns = mz_now_ns() + LIMIT_NS;
         status = work(&c, encode_bytes_per_s, error);
         c.piece = decode_piece;
+        c.until_ns = mz_now_ns() + LIMIT_NS;
         status = status == MZ_OK ? work(&c, decode_bytes_per_s, error) : status;
     } else {
         mz_error_set(error, MZ_E_NOMEM, 0, "no memory to measure a codec");

@@ -7,11 +7,18 @@
 
 #include "base/error.h"
 
+/* How a file is read. */
+typedef struct mz_rate_request {
+    uint32_t bytes; /* of one request, at most 2 MB */
+    uint32_t depth; /* requests under way, at most 64 */
+} mz_rate_request;
+
 /*
- * Best rate of sequential direct reads of a file, bytes per second: requests of 2 and 4 MB, 4 and 8
- * under way, into pages that are there already.
+ * Rate of direct reads of a whole file once, front to back, bytes per second, into pages that are
+ * there already.
  */
-mz_status mz_rate_read(const char *path, double *bytes_per_s, mz_error *error);
+mz_status mz_rate_read(const char *path, mz_rate_request request, double *bytes_per_s,
+                       mz_error *error);
 
 /* Rates of a codec over f16, bytes of f16 per second, on so many threads. */
 mz_status mz_rate_codec(const char *codec, uint32_t threads, double *encode_bytes_per_s,

@@ -177,7 +177,7 @@ static void add_to_mean(mz_scenario_result *mean, const mz_scenario_result *one,
 {
     const double *from = &one->points[0].ttft_ms;
     double *to = &mean->points[0].ttft_ms;
-    for (size_t i = 0; i < sizeof one->points / sizeof(double); i++) {
+    for (size_t i = 0; i < sizeof one->points / (sizeof(double)); i++) {
         to[i] += from[i] / count;
     }
     mean->resident_ms += one->resident_ms / count;

@@ -35,7 +35,7 @@ typedef struct mz_scenario_point {
 typedef struct mz_scenario_result {
     mz_scenario_point points[MZ_SCENARIO_SHARES];
     double resident_ms;        /* TTFT with nothing evicted, median */
-    double read_bytes_per_s;   /* best sequential direct reads, same run */
+    double read_bytes_per_s;   /* sequential direct reads, of medians the best */
     double decode_bytes_per_s; /* best decoding of the codec on all threads; 0 for raw */
     uint64_t resident_bytes;   /* weights and KV with everything in place */
 } mz_scenario_result;
