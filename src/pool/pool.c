@@ -14,10 +14,10 @@
 #include "pool/internal.h"
 
 /*
- * Without a profile: eight direct reads under way saturated every disk measured, but the threads of
- * a ring clear the pages too: fewer than four of them, MZ_RING_DEPTH reads each, are slower.
+ * Eight direct reads under way saturated every idle disk measured; restores have to keep one busy
+ * beside inference (restore.h), by four threads, since those clear the pages too.
  */
-#define RESTORE_DEPTH_LEAST 16
+#define RESTORE_DEPTH_LEAST (4 * MZ_RING_DEPTH)
 #define DECODE_THREADS_MOST 16u
 
 /* Without any place the store is "": every write to it is refused with a sentence. */

@@ -48,8 +48,7 @@ typedef struct mz_pool_options {
     const mz_os *os;   /* system calls; NULL: mz_os_linux() */
     const char *codec; /* "raw": KV is written to the store as it is (exact); "q8"; NULL: "raw" */
     const char *store_dir; /* made if missing; NULL: $XDG_CACHE_HOME/mzcache or ~/.cache/mzcache */
-    int restore_depth; /* reads under way; 0: as many as the profile found to saturate the storage,
-                          else 16 */
+    int restore_depth; /* reads under way; 0: 64, or more if the profile found that to be faster */
     mz_restore_io restore_io; /* how they are done */
     bool auto_profile; /* have this machine measured, in another process, after the first eviction
                           if `mzcache profile` was never run here */

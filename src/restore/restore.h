@@ -76,8 +76,13 @@ typedef enum mz_restore_io {
     MZ_IO_THREADS,  /* one read under way for each thread */
 } mz_restore_io;
 
-/* Reads that a thread with a ring has under way at most. */
-#define MZ_RING_DEPTH 4u
+/*
+ * Reads that a thread with a ring has under way at most, and threads that read without one. Both are
+ * more than a disk needs that is tended at once: where inference keeps all cores busy a reading
+ * thread is left waiting for milliseconds, and the disk must not run dry meanwhile.
+ */
+#define MZ_RING_DEPTH 16u
+#define MZ_READ_THREADS_MAX 16u
 
 struct mz_restore {
     const mz_os *os;
@@ -111,8 +116,9 @@ struct mz_restore {
 
 /*
  * Start the threads: `decoders` for the decode path, and for the storage path as many as keep
- * `depth` reads under way: one for each read, or with io_uring one for each MZ_RING_DEPTH. The
- * object must be zeroed, with the borrowed fields set. At most MZ_RESTORE_THREADS_MAX are started.
+ * `depth` reads under way: with io_uring one for each MZ_RING_DEPTH, else one for each read, of which
+ * there are MZ_READ_THREADS_MAX at most. The object must be zeroed, with the borrowed fields set. At
+ * most MZ_RESTORE_THREADS_MAX are started.
  */
 mz_status mz_restore_start(mz_restore *restore, mz_restore_io io, uint32_t depth, uint32_t decoders,
                            mz_error *error);

@@ -236,7 +236,8 @@ static mz_status start_readers(mz_restore *restore, mz_restore_io io, uint32_t d
 {
     mz_ring *ring = io == MZ_IO_AUTO ? ring_for_reader(restore) : NULL;
     restore->has_ring = ring != NULL;
-    uint32_t count = ring != NULL ? (depth + MZ_RING_DEPTH - 1) / MZ_RING_DEPTH : depth;
+    uint32_t threads = depth < MZ_READ_THREADS_MAX ? depth : MZ_READ_THREADS_MAX;
+    uint32_t count = ring != NULL ? (depth + MZ_RING_DEPTH - 1) / MZ_RING_DEPTH : threads;
     count = count < most ? count : most;
     mz_status status = MZ_OK;
     for (uint32_t i = 0; i < count && status == MZ_OK; i++) {
