@@ -47,8 +47,9 @@ test-tsan: setup ## run the core's tests under the thread sanitizer
 test-aarch64: ## run the kernels' tests as 64-bit ARM programs, where compiler and emulator are there
 	@scripts/test-aarch64.sh
 
-BENCH_MODELS = models/SmolLM2-135M-Instruct.Q4_1.gguf models/gemma-3-270m-q4_k_m.gguf \
-               models/qwen3-0.6b-f16.gguf
+REAL_MODELS = models/SmolLM2-135M-Instruct.Q4_1.gguf models/gemma-3-270m-q4_k_m.gguf
+BENCH_MODELS = $(REAL_MODELS) models/qwen3-0.6b-f16.gguf
+BENCH_TEXT = /usr/share/common-licenses/GPL-3
 BENCH_SUITES = resident evict ttft bound overlap order hybrid
 
 models/qwen3-0.6b-f16.gguf: | build models
@@ -58,6 +59,9 @@ bench: build models models/qwen3-0.6b-f16.gguf ## run all benchmarks; results in
 	@mkdir -p docs/results
 	@for suite in $(BENCH_SUITES); do build/bin/mzcache bench $$suite --seeds 10 --json \
 	  $(BENCH_MODELS:%=-m %) >docs/results/$$suite.json && cat docs/results/$$suite.json || exit 1; done
+	@build/bin/mzcache bench codec --json >docs/results/codec.json && cat docs/results/codec.json
+	@build/bin/mzcache bench codecs --json -f $(BENCH_TEXT) $(REAL_MODELS:%=-m %) \
+	  >docs/results/codecs.json && cat docs/results/codecs.json
 
 install: build ## install into $(DESTDIR)$(PREFIX)
 	@DESTDIR="$(DESTDIR)" cmake --install build --prefix "$(PREFIX)"

@@ -20,6 +20,8 @@ typedef struct mz_bench_options {
     uint32_t tokens;  /* in the context before anything is evicted; 0: the suite's own */
     uint32_t repeats; /* of each run, 1..MZ_BENCH_REPEATS */
     uint32_t seeds;   /* random orders that the suite order averages, at least 1 */
+    const char *text; /* whose KV codecs are measured with; NULL: invented KV */
+    const char *eval; /* what `mzcache eval --json` printed, for its column; NULL: none */
     bool json;
 } mz_bench_options;
 
@@ -28,6 +30,7 @@ typedef struct mz_bench_options {
 typedef struct mz_bench_suite {
     const char *name;
     const char *summary;
+    bool needs_model; /* else a model is used if there is one */
     /* Runs it, printing as it goes; false, having said why on stderr, if a run failed. */
     bool (*run)(const mz_bench_options *options);
 } mz_bench_suite;

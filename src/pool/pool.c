@@ -190,6 +190,26 @@ void mz_pool_report(mz_pool *pool, const mz_error *error)
            error->text);
 }
 
+void mz_pool_visit_kv(mz_pool *pool, mz_pool_on_span visit, void *context)
+{
+    pthread_mutex_lock(&pool->restore.lock);
+    mz_pool_sort(pool);
+    bool goes_on = true;
+    for (uint32_t i = 0; i < pool->unit_count && goes_on; i++) {
+        const mz_unit *unit = pool->units[i];
+        if (unit->tag != MZ_TAG_KV_CACHE || unit->state != MZ_UNIT_RESIDENT) {
+            continue;
+        }
+        for (uint32_t k = 0; k < unit->span_count && goes_on; k++) {
+            mz_codec_shape shape = mz_unit_span_shape(&unit->spans[k]);
+            if (unit->spans[k].live_bytes > 0) {
+                goes_on = visit(context, &shape, unit->spans[k].place.address);
+            }
+        }
+    }
+    pthread_mutex_unlock(&pool->restore.lock);
+}
+
 static void count_unit(mz_tag_status *status, const mz_unit *unit)
 {
     uint64_t bytes = mz_unit_live_pages(unit);

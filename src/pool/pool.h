@@ -120,6 +120,18 @@ MZ_API void mz_pool_wrote(mz_pool *pool, const void *address, uint64_t bytes);
  */
 MZ_API mz_status mz_pool_clear(mz_pool *pool, void *address, uint64_t bytes, mz_error *error);
 
+/*
+ * Called for a span of KV with live bytes, in place; they may be read until it returns. false: no
+ * more.
+ */
+typedef bool (*mz_pool_on_span)(void *context, const mz_codec_shape *shape, const void *bytes);
+
+/*
+ * Show the live bytes of all KV that is resident, by layer and chunk, to measure codecs with real
+ * values. Waits for nothing; must not race with steps that write. visit must not call the pool.
+ */
+MZ_API void mz_pool_visit_kv(mz_pool *pool, mz_pool_on_span visit, void *context);
+
 /* Remember a failure for mz_pool_status.last_error and log it. Without the lock. */
 MZ_API void mz_pool_report(mz_pool *pool, const mz_error *error);
 
