@@ -73,3 +73,21 @@ mz_status mz_codec_decode(const mz_codec_shape *shape, const void *source, size_
     }
     return codec->decode(shape, source, bytes, target);
 }
+
+const mz_codec *mz_codec_view(const mz_codec_shape *shape, const void *source, size_t bytes,
+                              const uint8_t **payload)
+{
+    mz_codec_header header;
+    if (bytes < sizeof header) {
+        return NULL;
+    }
+    memcpy(&header, source, sizeof header);
+    const mz_codec *codec = mz_codec_by_id(header.codec);
+    if (codec == NULL || !codec->in_place || !codec->takes(shape) ||
+        bytes != codec->bound(shape) ||
+        !mz_codec_header_fits(header.codec, shape, source, bytes)) {
+        return NULL;
+    }
+    *payload = (const uint8_t *)source + sizeof header;
+    return codec;
+}

@@ -27,6 +27,8 @@ typedef struct mz_codec {
     const char *name; /* as the user says it */
     uint16_t id;      /* in the header of what it writes; never reused */
     bool exact;       /* decode gives the very bytes that were encoded */
+    bool in_place;    /* rows can be read where they were written, without decoding the rest: the
+                         payload has a fixed layout and bound() is its exact size */
     /* Whether this codec takes such data; if not the caller asks mz_codec_or_exact. */
     bool (*takes)(const mz_codec_shape *shape);
     /* Most bytes that encode can write for this shape, header included. */
@@ -85,5 +87,13 @@ size_t mz_codec_expected(const mz_codec *codec, const mz_codec_shape *shape);
  */
 mz_status mz_codec_decode(const mz_codec_shape *shape, const void *source, size_t bytes,
                           void *target);
+
+/*
+ * The codec that wrote these bytes for this shape, if they can be read where they are; *payload is
+ * what stands behind the header. NULL for other codecs, or if the header doesn't fit. No checksum
+ * is taken: the bytes never left this process's memory, and are trusted like all else there.
+ */
+const mz_codec *mz_codec_view(const mz_codec_shape *shape, const void *source, size_t bytes,
+                              const uint8_t **payload);
 
 #endif

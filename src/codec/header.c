@@ -35,25 +35,30 @@ size_t mz_codec_header_write(uint16_t codec, const mz_codec_shape *shape, void *
     return sizeof header + payload_bytes;
 }
 
+bool mz_codec_header_fits(uint16_t codec, const mz_codec_shape *shape, const void *source,
+                          size_t bytes)
+{
+    mz_codec_header header;
+    if (bytes < sizeof header) {
+        return false;
+    }
+    memcpy(&header, source, sizeof header);
+    return memcmp(header.magic, MZ_CODEC_MAGIC, sizeof header.magic) == 0 &&
+           header.version == MZ_CODEC_VERSION && header.codec == codec &&
+           header.elem == (uint8_t)shape->elem && header.row_bytes == shape->row_bytes &&
+           header.rows == shape->rows && header.payload_bytes == bytes - sizeof header;
+}
+
 mz_status mz_codec_header_check(uint16_t codec, const mz_codec_shape *shape, const void *source,
                                 size_t bytes, size_t *payload_bytes)
 {
     mz_codec_header header;
-    if (bytes < sizeof header) {
+    /* The length bounds every read from here on, the checksum's included. */
+    if (!mz_codec_header_fits(codec, shape, source, bytes)) {
         return MZ_E_CORRUPT;
     }
     memcpy(&header, source, sizeof header);
-    if (memcmp(header.magic, MZ_CODEC_MAGIC, sizeof header.magic) != 0 ||
-        header.version != MZ_CODEC_VERSION || header.codec != codec) {
-        return MZ_E_CORRUPT;
-    }
-    if (header.elem != (uint8_t)shape->elem || header.row_bytes != shape->row_bytes ||
-        header.rows != shape->rows) {
-        return MZ_E_CORRUPT;
-    }
-    /* The length bounds every read from here on, the checksum's included. */
-    if (header.payload_bytes != bytes - sizeof header ||
-        header.checksum != checksum_of(&header, (const uint8_t *)source + sizeof header)) {
+    if (header.checksum != checksum_of(&header, (const uint8_t *)source + sizeof header)) {
         return MZ_E_CORRUPT;
     }
     *payload_bytes = bytes - sizeof header;

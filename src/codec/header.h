@@ -61,4 +61,11 @@ size_t mz_codec_header_write(uint16_t codec, const mz_codec_shape *shape, void *
 mz_status mz_codec_header_check(uint16_t codec, const mz_codec_shape *shape, const void *source,
                                 size_t bytes, size_t *payload_bytes);
 
+/*
+ * The same without the checksum, which costs a read of all bytes: for what this process wrote and
+ * kept in its own memory.
+ */
+bool mz_codec_header_fits(uint16_t codec, const mz_codec_shape *shape, const void *source,
+                          size_t bytes);
+
 #endif

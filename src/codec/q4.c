@@ -141,6 +141,7 @@ const mz_codec mz_codec_q4 = {
     .name = "q4",
     .id = MZ_CODEC_ID_Q4,
     .exact = false,
+    .in_place = true,
     .takes = takes,
     .bound = bound,
     .encode = encode,

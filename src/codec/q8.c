@@ -93,6 +93,7 @@ const mz_codec mz_codec_q8 = {
     .name = "q8",
     .id = MZ_CODEC_ID_Q8,
     .exact = false,
+    .in_place = true,
     .takes = takes,
     .bound = bound,
     .encode = encode,

@@ -48,6 +48,8 @@ static const field pool_fields[] = {
     POOL_FIELD(written_bytes, "written_bytes_total", FIELD_COUNTER, "Bytes written to flash."),
     POOL_FIELD(read_bytes, "read_bytes_total", FIELD_COUNTER, "Bytes read from flash."),
     POOL_FIELD(decoded_bytes, "decoded_bytes_total", FIELD_COUNTER, "KV bytes decoded."),
+    POOL_FIELD(in_place_bytes, "in_place_bytes_total", FIELD_COUNTER,
+               "Compressed KV bytes that attention read without a restore."),
     POOL_FIELD(evictions, "evictions_total", FIELD_COUNTER, "Evictions that freed something."),
     POOL_FIELD(restores, "restores_total", FIELD_COUNTER, "Units restored."),
     POOL_FIELD(last_evict_bytes, "last_evict_bytes", FIELD_GAUGE,

@@ -248,7 +248,7 @@ mz_status mz_prefetch_wait(mz_pool *pool)
     mz_status status = MZ_OK;
     bool away = false;
     pthread_mutex_lock(&pool->restore.lock);
-    while (mz_restore_busy(&pool->restore)) {
+    while (mz_restore_busy(&pool->restore) || pool->restore.postponed > 0) {
         pthread_cond_wait(&pool->restore.change, &pool->restore.lock);
     }
     for (uint32_t i = 0; i < pool->unit_count && status == MZ_OK; i++) {

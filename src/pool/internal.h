@@ -79,7 +79,7 @@ struct mz_pool {
     void *bounce;          /* MZ_BOUNCE_BYTES of addresses, for encoding towards the store */
     bool bounce_used;      /* it has pages */
 
-    uint64_t written_bytes, evictions, steps;
+    uint64_t written_bytes, evictions, steps, in_place_bytes;
     uint64_t last_evict_bytes, last_freed_bytes, last_evict_ns;
     char last_error[sizeof((mz_pool_status *)0)->last_error];
 };

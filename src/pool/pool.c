@@ -260,6 +260,7 @@ mz_status mz_status_get(mz_pool *pool, mz_pool_status *status)
     status->written_bytes = pool->written_bytes;
     status->read_bytes = counters->read_bytes;
     status->decoded_bytes = counters->decoded_bytes;
+    status->in_place_bytes = pool->in_place_bytes;
     status->evictions = pool->evictions;
     status->restores = counters->restores;
     status->last_evict_bytes = pool->last_evict_bytes;

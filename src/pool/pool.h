@@ -107,6 +107,37 @@ MZ_API bool mz_pool_ready(mz_pool *pool, const void *address, uint64_t bytes);
  */
 MZ_API mz_status mz_pool_need(mz_pool *pool, const void *address, uint64_t bytes, mz_error *error);
 
+/* How a reader finds one span of a unit. */
+typedef enum mz_view_where {
+    MZ_VIEW_RESIDENT = 0, /* in place, until the step ends */
+    MZ_VIEW_ENCODED,      /* in the stack, lent: read it there, until it is given back */
+    MZ_VIEW_AWAY,         /* nowhere to be read: ask for it, and wait for it */
+} mz_view_where;
+
+typedef struct mz_view {
+    mz_view_where where;
+    uint32_t range;         /* number of the range in which it lies */
+    const uint8_t *address; /* of the span, which may reach beyond the range */
+    uint64_t bytes;
+    const mz_codec *codec; /* ENCODED: that wrote the payload, one that is in_place */
+    const uint8_t *payload;
+    mz_codec_shape shape; /* of the rows that were encoded; those behind them are zero */
+    mz_unit *unit;        /* of the pool */
+} mz_view;
+
+/*
+ * Look at the units of `ranges` without restoring them, and borrow those whose compressed bytes can
+ * be read in place. Units that lie in `in_place` too, where something else wants to read or write
+ * them, are not lent. One view for each span in a range, by address in each range; memory that
+ * belongs to no unit has none.
+ * Returns the number of views. If that is more than `capacity` nothing was borrowed: try again with
+ * more room. Inside a step, which gives everything back before it ends.
+ */
+MZ_API size_t mz_pool_borrow(mz_pool *pool, const mz_range *ranges, size_t count,
+                             const mz_range *in_place, size_t in_place_count, mz_view *views,
+                             size_t capacity);
+MZ_API void mz_pool_give_back(mz_pool *pool, const mz_view *views, size_t count);
+
 /*
  * Bytes of a range were, or are about to be, written: units there are no longer clean, and their
  * live part reaches at least to the end of the range. Inside a step, after mz_pool_need.

@@ -211,7 +211,7 @@ static bool unit_is_inside(const mz_unit *unit, uintptr_t start, uintptr_t end)
     return first >= start && first < end;
 }
 
-/* Wait until no restore of a unit in the range is in flight; none is begun. Under the lock. */
+/* Wait until no unit in the range is being restored or lent; no restore is begun. Locked. */
 static void wait_for_restores(mz_pool *pool, uintptr_t start, uintptr_t end)
 {
     uint32_t i = 0;
@@ -222,8 +222,9 @@ static void wait_for_restores(mz_pool *pool, uintptr_t start, uintptr_t end)
         }
     }
     while (i < pool->unit_count) {
-        if (unit_is_inside(pool->units[i], start, end) &&
-            pool->units[i]->state == MZ_UNIT_RESTORING) {
+        const mz_unit *unit = pool->units[i];
+        if (unit_is_inside(unit, start, end) &&
+            (unit->state == MZ_UNIT_RESTORING || unit->loans > 0)) {
             pthread_cond_wait(&pool->restore.change, &pool->restore.lock);
             i = 0;
         } else {

@@ -10,6 +10,7 @@
  * Invariant: while paused only units that are RESTORING already are handed out, and all rules that
  * hold work back give way to that, since mz_restore_pause waits for these units.
  */
+#include <assert.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -63,6 +64,13 @@ static mz_unit_queue wanted_queue(const mz_restore *restore, const mz_unit *unit
                                                         : path_queue(unit->state);
 }
 
+/* Remember that a unit that is lent was asked for. */
+static void postpone(mz_restore *restore, mz_unit *unit)
+{
+    restore->postponed += unit->postponed ? 0 : 1;
+    unit->postponed = true;
+}
+
 void mz_restore_request(mz_restore *restore, mz_unit *const *units, uint32_t count)
 {
     if (!mz_restore_busy(restore)) {
@@ -73,6 +81,10 @@ void mz_restore_request(mz_restore *restore, mz_unit *const *units, uint32_t cou
     restore->requests++;
     for (uint32_t i = 0; i < count; i++) {
         mz_unit *unit = units[i];
+        if (unit->loans > 0) {
+            postpone(restore, unit);
+            continue;
+        }
         mz_unit_queue queue = wanted_queue(restore, unit);
         if (queue == MZ_QUEUE_NONE || unit->asked == restore->requests) {
             continue;
@@ -89,11 +101,34 @@ void mz_restore_request(mz_restore *restore, mz_unit *const *units, uint32_t cou
     }
 }
 
+void mz_restore_lend(mz_restore *restore, mz_unit *unit)
+{
+    assert(unit->state == MZ_UNIT_COMPRESSED);
+    unit->loans++;
+    if (unit->queue != MZ_QUEUE_NONE) {
+        queue_remove(restore, unit);
+        postpone(restore, unit);
+    }
+}
+
+void mz_restore_give_back(mz_restore *restore, mz_unit *unit)
+{
+    assert(unit->loans > 0);
+    unit->loans--;
+    if (unit->loans == 0 && unit->postponed) {
+        unit->postponed = false;
+        restore->postponed--;
+        mz_restore_request(restore, &unit, 1);
+    }
+}
+
 void mz_restore_forget(mz_restore *restore, mz_unit *unit)
 {
     if (unit->queue != MZ_QUEUE_NONE) {
         queue_remove(restore, unit);
     }
+    restore->postponed -= unit->postponed ? 1 : 0;
+    unit->postponed = false;
 }
 
 void mz_restore_pause(mz_restore *restore)

@@ -102,6 +102,7 @@ struct mz_restore {
     uint32_t allocating; /* slices whose pages are being committed in a stage of their own */
     mz_overlap overlap;
     mz_paths paths;
+    uint32_t postponed;  /* units that were asked for while they were lent */
     uint64_t taken_back; /* units that a pause took out of the queues so far */
     bool paused;         /* an eviction holds the pool: hand out no new unit */
     bool stop;
@@ -131,6 +132,13 @@ void mz_restore_stop(mz_restore *restore);
  * handed out wholly are passed over; a unit may stand in the list twice. Under the lock.
  */
 void mz_restore_request(mz_restore *restore, mz_unit *const *units, uint32_t count);
+
+/*
+ * Lend a COMPRESSED unit to a reader: no restore of it begins until it was given back as often. One
+ * that waits, or is asked for meanwhile, is postponed until then. Under the lock, in a step.
+ */
+void mz_restore_lend(mz_restore *restore, mz_unit *unit);
+void mz_restore_give_back(mz_restore *restore, mz_unit *unit);
 
 /* Take a unit out of the queue (it is being cleared or forgotten). Under the lock. */
 void mz_restore_forget(mz_restore *restore, mz_unit *unit);

@@ -102,6 +102,8 @@ struct mz_unit {
     bool has_source;    /* its truth is a model file (weights taken by mmap) */
     mz_store_slot slot; /* room in the store; bytes == 0: none */
     uint64_t mark;      /* of the last request that listed the unit: lists it once */
+    uint32_t loans;     /* readers that use its compressed bytes; it stays COMPRESSED meanwhile */
+    bool postponed;     /* asked for while it was lent: restored once it is given back */
     bool refused;       /* could not be evicted by the mz_evict under way: leave it out */
     /* Restore bookkeeping. */
     mz_unit_queue queue;      /* that it waits in */
