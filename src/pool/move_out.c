@@ -241,7 +241,13 @@ static mz_status spill(mz_pool *pool, mz_unit *unit, mz_error *error)
                 mz_stack_free(pool->stack, &unit->spans[i].record);
             }
         }
+        /* If a prefetch asked for it meanwhile, it waits in the queue of the path it had then. */
+        bool waits = unit->queue != MZ_QUEUE_NONE;
+        mz_restore_forget(&pool->restore, unit);
         mz_restore_move(&pool->restore, unit, MZ_UNIT_STORED);
+        if (waits) {
+            mz_restore_request(&pool->restore, &unit, 1);
+        }
     }
     return status;
 }

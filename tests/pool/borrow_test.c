@@ -225,7 +225,7 @@ static void a_prefetch_waits_for_what_is_lent(void **state)
 typedef struct borrower {
     toy_model *toy;
     uint32_t layer;
-    uint64_t sum; /* of all values of the layer: codecs do not drift, so it stays */
+    uint64_t sum; /* of all values of the layer, as bits */
     bool wrong;
 } borrower;
 
@@ -288,16 +288,33 @@ static void *prefetch_often(void *argument)
     return NULL;
 }
 
+/* Round all KV to what q8 gives back, so that no later cycle changes it, whatever its path. */
+static void settle_kv(toy_model *toy)
+{
+    const mz_codec *codec = mz_codec_find("q8");
+    const mz_codec_shape shape = {MZ_ELEM_F16, TOY_ROW_BYTES, ROWS};
+    void *room = malloc(codec->bound(&shape));
+    assert_non_null(room);
+    mz_pool_step_begin(toy->pool);
+    for (uint8_t *at = toy->kv; at < toy->kv + TOY_KV_BYTES; at += TOY_CHUNK_BYTES) {
+        size_t bytes;
+        mz_pool_wrote(toy->pool, at, ROWS * TOY_ROW_BYTES);
+        assert_int_equal(codec->encode(&shape, at, room, &bytes), MZ_OK);
+        memset(at, 0, ROWS * TOY_ROW_BYTES);
+        assert_int_equal(codec->decode(&shape, room, bytes, at), MZ_OK);
+    }
+    mz_pool_step_end(toy->pool);
+    free(room);
+}
+
 static void everybody_at_once(void **state)
 {
     (void)state;
     toy_model toy;
     mz_view views[VIEWS];
-    mz_error error = MZ_ERROR_INIT;
     toy_open(&toy, "q8", false);
     toy_write_kv(&toy, ROWS);
-    compress(&toy);
-    assert_int_equal(toy_restore(&toy, &error), MZ_OK);
+    settle_kv(&toy);
     borrower borrowers[TOY_LAYERS];
     pthread_t threads[TOY_LAYERS + 2];
     for (uint32_t i = 0; i < TOY_LAYERS; i++) {
