@@ -73,6 +73,20 @@ typedef struct mz_tag_status {
     uint64_t clean_bytes;      /* resident, and flash already holds the same bytes */
 } mz_tag_status;
 
+/* What the pool gave back by itself, and why. */
+typedef struct mz_pressure_status {
+    bool watching;             /* somebody watches for pressure in this process */
+    mz_pressure_level level;   /* of the pressure that lasts */
+    uint64_t signals;          /* noticed so far */
+    uint64_t evictions;        /* made by itself that freed something */
+    uint64_t freed_bytes;      /* by all of them */
+    uint64_t last_bytes;       /* freed by the last one */
+    uint64_t last_reaction_ns; /* from when its signal was read to when its memory was free */
+    uint64_t ago_ns;           /* since then; 0 if there was none */
+    char reason[256];          /* why it was made, "" if there was none */
+    char sources[96];          /* names of what is watched: "psi, cgroup events" */
+} mz_pressure_status;
+
 /* What the pool did last and what it holds. */
 typedef struct mz_pool_status {
     mz_tag_status weights;
@@ -100,6 +114,7 @@ typedef struct mz_pool_status {
     uint64_t plan_decode_bytes_per_s; /* ... and decoding; 0 with "raw", which decodes nothing */
     char rates[16]; /* where both come from: "measured", "quick" (in two seconds) or "assumed" */
     char rates_note[256]; /* why they are assumed, "" if they are not */
+    mz_pressure_status pressure;
 } mz_pool_status;
 
 /*
@@ -131,6 +146,22 @@ MZ_API mz_status mz_prefetch(mz_pool *pool);
  * MZ_E_CANCELLED when an eviction took back what mz_prefetch had asked for.
  */
 MZ_API mz_status mz_prefetch_wait(mz_pool *pool);
+
+/*
+ * Tell the pool what Android tells an application by onTrimMemory: 20 (the window is hidden) is no
+ * pressure, 40 (in the background) is low; of older versions 60 is medium, 80 critical, and in the
+ * foreground 5, 10 and 15 are low, medium and critical. The pool's policy decides what goes and
+ * when; it returns at once.
+ * Errors: MZ_E_INVALID below 5, MZ_E_UNSUPPORTED if nobody watches for pressure in this process
+ *   (MZCACHE_PRESSURE=off) or it was forked from the one that loaded the model.
+ */
+MZ_API mz_status mz_trim(mz_pool *pool, int level);
+
+/* Behave as if this level of pressure had been noticed, to try it out. Errors as for mz_trim. */
+MZ_API mz_status mz_simulate_pressure(mz_pool *pool, mz_pressure_level level);
+
+/* "none", "low", "medium", "critical"; "?" for a number that is no level. */
+MZ_API const char *mz_pressure_level_name(mz_pressure_level level);
 
 /* Take a consistent picture of the pool. Never restores or touches evicted memory. */
 MZ_API mz_status mz_status_get(mz_pool *pool, mz_pool_status *status);

@@ -18,6 +18,7 @@ typedef struct evict_call {
     uint64_t bytes; /* still owed */
     unsigned tags;
     uint64_t freed;
+    bool gives_way;     /* to any step that comes */
     bool store_refused; /* the store failed once: plan without it */
     mz_error first;     /* first failure, MZ_OK if none */
 } evict_call;
@@ -203,6 +204,12 @@ static bool owes_a_turn(const mz_pool *pool)
     return pool->steps_waiting > 0 && mz_now_ns() - pool->held_ns >= MZ_HOLD_NS;
 }
 
+/* Whether a step waits that this eviction gives way to. Under the lock. */
+static bool must_stop(const mz_pool *pool, const evict_call *call)
+{
+    return call->gives_way && pool->steps_waiting > 0;
+}
+
 /* Evict until nothing is owed or nothing can be planned. Under the lock, holding the pool. */
 static void run(mz_pool *pool, evict_call *call)
 {
@@ -214,39 +221,25 @@ static void run(mz_pool *pool, evict_call *call)
         bool refused_before = call->store_refused;
         for (size_t i = 0; i < steps && call->bytes > 0 && !interrupted; i++) {
             do_step(pool, call, &pool->plan_steps[i]);
-            interrupted = owes_a_turn(pool) || call->store_refused != refused_before;
+            interrupted = must_stop(pool, call) || owes_a_turn(pool) ||
+                          call->store_refused != refused_before;
         }
-        if (owes_a_turn(pool) && call->bytes > 0) {
+        if (must_stop(pool, call)) {
+            again = false;
+        } else if (owes_a_turn(pool) && call->bytes > 0) {
             yield_to_steps(pool);
         }
     }
 }
 
-mz_status mz_evict_tagged(mz_pool *pool, uint64_t bytes, unsigned tags, uint64_t *freed)
+/* The pool is to be evicted from by this thread alone: hold it, run, and let go. Under the lock. */
+static void run_alone(mz_pool *pool, evict_call *call)
 {
-    if (pool == NULL || bytes == 0 || (tags & ~(unsigned)MZ_TAG_ALL) != 0 || tags == 0) {
-        return MZ_E_INVALID;
-    }
-    if (getpid() != pool->process) {
-        return MZ_E_UNSUPPORTED; /* its threads stayed behind, and locks may be held for ever */
-    }
-    uint64_t start_ns = mz_now_ns();
-    evict_call call = {.bytes = bytes, .tags = tags, .first = MZ_ERROR_INIT};
-    pthread_mutex_lock(&pool->restore.lock);
-    if (mz_pool_in_step(pool)) {
-        pthread_mutex_unlock(&pool->restore.lock);
-        return MZ_E_BUSY;
-    }
-    while (pool->evict_busy) {
-        pthread_cond_wait(&pool->restore.change, &pool->restore.lock);
-    }
-    pool->evict_busy = true;
-    mz_pool_profile_renew(pool);
     hold(pool);
     for (uint32_t i = 0; i < pool->unit_count; i++) {
         pool->units[i]->refused = false;
     }
-    run(pool, &call);
+    run(pool, call);
     if (pool->bounce_used) {
         pool->bounce_used = false;
         mz_error ignored = MZ_ERROR_INIT; /* keeping its pages costs memory, not correctness */
@@ -255,30 +248,79 @@ mz_status mz_evict_tagged(mz_pool *pool, uint64_t bytes, unsigned tags, uint64_t
         pthread_mutex_lock(&pool->restore.lock);
     }
     let_go(pool);
+}
+
+/* MZ_OK, or MZ_E_PARTIAL with the reason reported. Without the lock. */
+static mz_status conclude(mz_pool *pool, evict_call *call, uint64_t asked_bytes)
+{
+    if (call->freed >= asked_bytes) {
+        return MZ_OK;
+    }
+    if (call->first.status == MZ_OK) {
+        mz_error_set(&call->first, MZ_E_PARTIAL, 0, "freed all there was: %llu of %llu bytes",
+                     (unsigned long long)call->freed, (unsigned long long)asked_bytes);
+    }
+    mz_pool_report(pool, &call->first);
+    return MZ_E_PARTIAL;
+}
+
+/* steps: of mz_pool_evict_quietly; NULL: whoever calls waits for the memory. */
+static mz_status evict(mz_pool *pool, uint64_t bytes, unsigned tags, const uint64_t *steps,
+                       uint64_t *freed)
+{
+    if (pool == NULL || bytes == 0 || (tags & ~(unsigned)MZ_TAG_ALL) != 0 || tags == 0) {
+        return MZ_E_INVALID;
+    }
+    if (getpid() != pool->process) {
+        return MZ_E_UNSUPPORTED; /* its threads stayed behind, and locks may be held for ever */
+    }
+    uint64_t start_ns = mz_now_ns();
+    evict_call call = {
+        .bytes = bytes, .tags = tags, .first = MZ_ERROR_INIT, .gives_way = steps != NULL};
+    pthread_mutex_lock(&pool->restore.lock);
+    while (pool->evict_busy && !mz_pool_in_step(pool)) {
+        pthread_cond_wait(&pool->restore.change, &pool->restore.lock);
+    }
+    bool disturbs = steps != NULL &&
+                    (pool->steps_open > 0 || pool->steps_waiting > 0 || pool->steps != *steps);
+    if (disturbs || mz_pool_in_step(pool)) {
+        pthread_mutex_unlock(&pool->restore.lock);
+        return MZ_E_BUSY;
+    }
+    pool->evict_busy = true;
+    if (steps == NULL) {
+        mz_pool_profile_renew(pool);
+    }
+    run_alone(pool, &call);
     pool->evictions += call.freed > 0 ? 1 : 0;
     pool->last_evict_bytes = bytes;
     pool->last_freed_bytes = call.freed;
     pool->last_evict_ns = mz_now_ns() - start_ns;
-    mz_pool_profile_start(pool);
+    pool->returned_ns = call.freed > 0 ? 0 : pool->returned_ns;
+    bool gave_way = must_stop(pool, &call) && call.bytes > 0;
+    if (steps == NULL) {
+        mz_pool_profile_start(pool); /* it takes memory, which under pressure there is none of */
+    }
     pool->evict_busy = false;
     pthread_cond_broadcast(&pool->restore.change);
     pthread_mutex_unlock(&pool->restore.lock);
-
     if (freed != NULL) {
         *freed = call.freed;
     }
-    if (call.freed >= bytes) {
-        return MZ_OK;
-    }
-    if (call.first.status == MZ_OK) {
-        mz_error_set(&call.first, MZ_E_PARTIAL, 0, "freed all there was: %llu of %llu bytes",
-                     (unsigned long long)call.freed, (unsigned long long)bytes);
-    }
-    mz_pool_report(pool, &call.first);
-    return MZ_E_PARTIAL;
+    return gave_way ? MZ_E_CANCELLED : conclude(pool, &call, bytes);
+}
+
+mz_status mz_evict_tagged(mz_pool *pool, uint64_t bytes, unsigned tags, uint64_t *freed)
+{
+    return evict(pool, bytes, tags, NULL, freed);
 }
 
 mz_status mz_evict(mz_pool *pool, uint64_t bytes, uint64_t *freed)
 {
-    return mz_evict_tagged(pool, bytes, MZ_TAG_ALL, freed);
+    return evict(pool, bytes, MZ_TAG_ALL, NULL, freed);
+}
+
+mz_status mz_pool_evict_quietly(mz_pool *pool, uint64_t bytes, uint64_t steps, uint64_t *freed)
+{
+    return evict(pool, bytes, MZ_TAG_ALL, &steps, freed);
 }

@@ -30,6 +30,7 @@ void mz_pool_step_begin(mz_pool *pool)
     }
     pool->steps_open++;
     pool->steps++;
+    mz_pool_note_step(pool);
     if (pool->evict_waits) {
         pool->steps_passed++;
         pthread_cond_broadcast(&pool->restore.change); /* an eviction that yielded counts us */
@@ -61,6 +62,7 @@ void mz_pool_step_end(mz_pool *pool)
         pool->step_owners[at] = pool->step_owners[--pool->step_owner_count];
     }
     if (pool->steps_open == 0) {
+        pool->last_step_ns = mz_now_ns();
         pthread_cond_broadcast(&pool->restore.change);
     }
     pthread_mutex_unlock(&pool->restore.lock);

@@ -79,6 +79,15 @@ struct mz_pool {
     void *bounce;          /* MZ_BOUNCE_BYTES of addresses, for encoding towards the store */
     bool bounce_used;      /* it has pages */
 
+    int monitor_fd;              /* wakes whoever evicts by itself; -1: nobody */
+    bool wake_on_step;           /* write to it when a step begins */
+    mz_pressure_level posted;    /* called out and not taken yet */
+    const char *posted_by;       /* by whom, static */
+    uint64_t last_step_ns;       /* end of the last step; 0: none yet */
+    uint64_t returned_ns;        /* begin of the first step since an eviction; 0: none yet */
+    mz_pressure_status pressure; /* what the monitor tells, but for ago_ns */
+    uint64_t pressure_evict_ns;  /* when its last eviction ended; 0: there was none */
+
     uint64_t written_bytes, evictions, steps, in_place_bytes;
     uint64_t last_evict_bytes, last_freed_bytes, last_evict_ns;
     char last_error[sizeof((mz_pool_status *)0)->last_error];
@@ -107,6 +116,9 @@ uint32_t mz_pool_profile_load(mz_pool *pool);
  */
 void mz_pool_profile_renew(mz_pool *pool);
 void mz_pool_profile_start(mz_pool *pool);
+
+/* A step begins: note when, and wake who waits for it. Under the lock. */
+void mz_pool_note_step(mz_pool *pool);
 
 /* Whether the calling thread is inside a step: an eviction would wait for it forever. Locked. */
 bool mz_pool_in_step(const mz_pool *pool);

@@ -105,6 +105,7 @@ mz_status mz_pool_create(const mz_pool_options *options, mz_pool **pool, mz_erro
     }
     made->os = options->os != NULL ? options->os : mz_os_linux();
     made->process = getpid();
+    made->monitor_fd = -1;
     made->log = options->log;
     made->guard = options->guard;
     made->auto_profile = options->auto_profile;
@@ -279,6 +280,10 @@ mz_status mz_status_get(mz_pool *pool, mz_pool_status *status)
     status->plan_decode_bytes_per_s =
         pool->codec != NULL ? (uint64_t)pool->profile.decode_bytes_per_s : 0;
     snprintf(status->rates, sizeof status->rates, "%s", pool->rates ? pool->rates : "assumed");
+    status->pressure = pool->pressure;
+    if (pool->pressure_evict_ns != 0) {
+        status->pressure.ago_ns = mz_now_ns() - pool->pressure_evict_ns;
+    }
     memcpy(status->rates_note, pool->rates_note, sizeof status->rates_note);
     pthread_mutex_unlock(&pool->restore.lock);
     return MZ_OK;

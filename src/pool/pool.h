@@ -163,6 +163,39 @@ typedef bool (*mz_pool_on_span)(void *context, const mz_codec_shape *shape, cons
  */
 MZ_API void mz_pool_visit_kv(mz_pool *pool, mz_pool_on_span visit, void *context);
 
+/*
+ * mz_evict for nobody who waits: not at all (MZ_E_BUSY) if a step is open or has begun since
+ * `steps` of them were counted, and when one comes no further than the unit at hand
+ * (MZ_E_CANCELLED, *freed is written). It starts no measurement of the machine.
+ */
+mz_status mz_pool_evict_quietly(mz_pool *pool, uint64_t bytes, uint64_t steps, uint64_t *freed);
+
+/* What inference does. */
+typedef struct mz_pool_activity {
+    bool computing;        /* a step is open or waits */
+    uint64_t steps;        /* begun so far */
+    uint64_t last_step_ns; /* when the last one ended; 0: none did */
+    uint64_t returned_ns;  /* when the first one since the last eviction began; 0: none did */
+} mz_pool_activity;
+
+void mz_pool_get_activity(mz_pool *pool, mz_pool_activity *activity);
+
+/*
+ * The monitor of src/pressure comes and goes: `event_fd`, an event descriptor that does not block,
+ * is written to when mz_trim or mz_simulate_pressure was called. One at a time.
+ */
+void mz_pool_monitor_begin(mz_pool *pool, int event_fd);
+void mz_pool_monitor_end(mz_pool *pool);
+
+/* Write to event_fd once when the next step begins, or now if more than `steps` have begun. */
+void mz_pool_wake_on_step(mz_pool *pool, uint64_t steps);
+
+/* Take the highest level called out since the last time; *source is a static word if it is any. */
+mz_pressure_level mz_pool_take_posted(mz_pool *pool, const char **source);
+
+/* What mz_pool_status.pressure is from now on; ago_ns is counted from evicted_ns (0: never). */
+void mz_pool_set_pressure(mz_pool *pool, const mz_pressure_status *pressure, uint64_t evicted_ns);
+
 /* Remember a failure for mz_pool_status.last_error and log it. Without the lock. */
 MZ_API void mz_pool_report(mz_pool *pool, const mz_error *error);
 

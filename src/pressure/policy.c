@@ -24,12 +24,6 @@ mz_pressure_policy mz_pressure_policy_default(void)
     };
 }
 
-const char *mz_pressure_level_name(mz_pressure_level level)
-{
-    static const char *const names[] = {"none", "low", "medium", "critical"};
-    return (unsigned)level < sizeof names / sizeof names[0] ? names[level] : "?";
-}
-
 static uint64_t least(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;

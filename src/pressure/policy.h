@@ -124,7 +124,4 @@ bool mz_pressure_is_watching(const mz_pressure_state *state);
 /* The level that available memory stands for while pressure lasts. */
 mz_pressure_level mz_pressure_level_of_memory(uint64_t machine_bytes, uint64_t available_bytes);
 
-/* "none", "low", "medium", "critical". */
-MZ_API const char *mz_pressure_level_name(mz_pressure_level level);
-
 #endif

@@ -52,9 +52,11 @@ typedef struct mz_pressure_sources {
 } mz_pressure_sources;
 
 /* Open every source. What can't be opened is in the list as missing, once for each name. */
-void mz_pressure_sources_open(mz_pressure_sources *sources, const mz_pressure_config *config);
+MZ_API void mz_pressure_sources_open(mz_pressure_sources *sources,
+                                     const mz_pressure_config *config);
 
-void mz_pressure_sources_close(mz_pressure_sources *sources, const mz_pressure_config *config);
+MZ_API void mz_pressure_sources_close(mz_pressure_sources *sources,
+                                      const mz_pressure_config *config);
 
 /*
  * Read the event that poll reported in `revents`. A source that ended becomes missing and
