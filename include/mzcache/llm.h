@@ -37,6 +37,9 @@ typedef struct mz_llm_options {
     int flash_attention;     /* 1 on, 0 off, -1 llama.cpp decides */
     /* What to take away of the pipeline, to compare; NULL: nothing. The words are README's. */
     const char *order, *overlap, *paths;
+    /* Evicting by itself: "auto" (default) or "off", and the words of --keep, --max, --evict-step
+     * and --idle-evict; NULL: the default. */
+    const char *pressure, *keep, *max, *evict_step, *idle_evict;
     const char *trace; /* file for a trace of all events, written at exit; NULL: none */
     bool no_mmap;      /* load weights by read instead of mmap */
     bool stock;        /* do not use the mzCache device: the bare engine, to compare with */
@@ -47,9 +50,9 @@ MZ_API void mz_llm_options_default(mz_llm_options *options);
 
 /*
  * Load a model. The first open of a process loads the plug-in too; it has one pool per process, so
- * codec, store_dir, restore_depth, order, overlap, paths and trace count in that open only (they
- * are handed over as MZCACHE_CODEC, MZCACHE_STORE and so on; a NULL or 0 leaves what the
- * environment says).
+ * codec, store_dir, restore_depth, order, overlap, paths, trace and what is about evicting by
+ * itself count in that open only (they are handed over as MZCACHE_CODEC, MZCACHE_STORE and so on; a
+ * NULL or 0 leaves what the environment says).
  * Owner: the caller frees *llm by mz_llm_close.
  * message: receives one sentence on failure, at most message_bytes including its 0; may be NULL.
  * Errors: MZ_E_NOTFOUND (model or plug-in), MZ_E_ENGINE (llama.cpp refused the file), MZ_E_HOST.

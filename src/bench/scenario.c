@@ -45,6 +45,7 @@ void mz_scenario_calm(void)
 {
     setenv("MZCACHE_CONTROL", "off", 1);
     setenv("MZCACHE_PROFILE", "off", 1);
+    setenv("MZCACHE_PRESSURE", "off", 1);
 }
 
 /* Append a name to a file's, after a '-'; what might mean something to a shell becomes one too. */

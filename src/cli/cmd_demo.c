@@ -469,8 +469,9 @@ int mz_cli_demo(int argc, char **argv)
         d.model.llm.context_tokens =
             (uint32_t)(d.text_tokens + (TURNS + 1) * (d.predict + 64) + 256);
     }
-    /* The times shown are of this conversation, not of a measurement beside it. */
+    /* What is shown is of this conversation: no measurement beside it, no eviction but its own. */
     setenv("MZCACHE_PROFILE", "off", 1);
+    setenv("MZCACHE_PRESSURE", "off", 1);
     d.text = d.file != NULL ? mz_cli_read_text(COMMAND, d.file) : strdup(built_in_text);
     code = d.text != NULL ? play_all(&d) : MZ_CLI_FAILED;
     free(d.history);

@@ -9,6 +9,7 @@
 #include <glob.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -18,6 +19,7 @@
 #include "cli/probe.h"
 #include "kernels/kernels.h"
 #include "os/process.h"
+#include "pressure/source.h"
 #include "profile/record.h"
 
 #define COMMAND "doctor"
@@ -141,17 +143,10 @@ static void check_profile(doctor *d, const char *directory)
 
 static void check_kernel_services(doctor *d)
 {
-    char line[128];
     if (mz_probe_io_uring()) {
         report(d, FINDING_OK, "io_uring", "allowed");
     } else {
         report(d, FINDING_MISSING, "io_uring", "not allowed here; ordinary reads are used");
-    }
-    if (mz_probe_line("/proc/pressure/memory", line, sizeof line)) {
-        report(d, FINDING_OK, "pressure", "readable: %s", line);
-    } else {
-        report(d, FINDING_MISSING, "pressure",
-               "/proc/pressure/memory can't be read (boot with psi=1): no eviction by pressure");
     }
     switch (mz_probe_memory_cgroup()) {
     case MZ_PROBE_CGROUP_V2:
@@ -164,6 +159,27 @@ static void check_kernel_services(doctor *d)
         report(d, FINDING_MISSING, "cgroup", "no memory controller governs this process");
         break;
     }
+}
+
+/* By what a process started here would notice that others need memory: each name once. */
+static void check_pressure(doctor *d)
+{
+    const mz_pressure_config config = {.os = mz_os_linux(),
+                                       .root = "",
+                                       .watch = getenv("MEMORY_PRESSURE_WATCH"),
+                                       .write = getenv("MEMORY_PRESSURE_WRITE")};
+    mz_pressure_sources sources;
+    mz_pressure_sources_open(&sources, &config);
+    for (size_t i = 0; i < sources.count; i++) {
+        const mz_pressure_source *source = &sources.list[i];
+        bool is_first = i == 0 || strcmp(source->name, sources.list[i - 1].name) != 0;
+        if (source->fd < 0) {
+            report(d, FINDING_MISSING, "pressure", "%s: %s", source->name, source->why.text);
+        } else if (is_first) {
+            report(d, FINDING_OK, "pressure", "%s: watched", source->name);
+        }
+    }
+    mz_pressure_sources_close(&sources, &config);
 }
 
 static void check_engine(doctor *d, const char *plugin_path)
@@ -230,6 +246,7 @@ int mz_cli_doctor(int argc, char **argv)
     check_store(&d, store);
     check_profile(&d, store);
     check_kernel_services(&d);
+    check_pressure(&d);
     check_engine(&d, options.llm.plugin_path);
     check_models(&d);
     if (!d.json) {

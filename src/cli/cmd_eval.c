@@ -315,6 +315,7 @@ int mz_cli_eval(int argc, char **argv)
         return MZ_CLI_FAILED;
     }
     mz_cli_session session;
+    setenv("MZCACHE_PRESSURE", "off", 1); /* evictions here are part of what is measured */
     code = mz_cli_session_open(&session, COMMAND, &eval.model);
     if (code == MZ_CLI_OK) {
         code = evaluate(&eval, &session, text);

@@ -39,7 +39,7 @@ static const char help[] =
     "      --log LEVEL          error, warn (default), info, debug\n"
     "      --guard              a stray access to evicted memory faults, to find bugs\n"
     "      --plugin FILE        libggml-mzcache.so (the one beside this "
-    "command)\n" MZ_CLI_SWITCHES_HELP
+    "command)\n" MZ_CLI_PRESSURE_HELP MZ_CLI_SWITCHES_HELP
     "\nExit codes: the host's; 1 no plug-in, 2 wrong use, 127 no such host.\n";
 
 enum { OPTION_LOG = MZ_CLI_OWN, OPTION_GUARD };
@@ -76,6 +76,7 @@ static bool parse_options(int argc, char **argv, exec_options *options)
         {"log", required_argument, NULL, OPTION_LOG},
         {"guard", no_argument, NULL, OPTION_GUARD},
         {"plugin", required_argument, NULL, MZ_CLI_PLUGIN},
+        MZ_CLI_PRESSURE_LONG,
         MZ_CLI_SWITCHES_LONG,
         {NULL, 0, NULL, 0}};
     memset(options, 0, sizeof *options);
@@ -130,6 +131,11 @@ static void set_options(const exec_options *options)
     set_if("MZCACHE_OVERLAP", llm->overlap);
     set_if("MZCACHE_PATHS", llm->paths);
     set_if("MZCACHE_TRACE", llm->trace);
+    set_if("MZCACHE_PRESSURE", llm->pressure);
+    set_if("MZCACHE_KEEP", llm->keep);
+    set_if("MZCACHE_MAX", llm->max);
+    set_if("MZCACHE_EVICT_STEP", llm->evict_step);
+    set_if("MZCACHE_IDLE_EVICT", llm->idle_evict);
     set_if("MZCACHE_GUARD", options->guard ? "1" : NULL);
 }
 

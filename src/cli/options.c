@@ -15,6 +15,7 @@
 #include "cli/cli.h"
 #include "codec/outside.h"
 #include "pool/pool.h"
+#include "pressure/options.h"
 
 int mz_cli_wrong_use(const char *command, const char *format, ...)
 {
@@ -128,6 +129,42 @@ static bool check_switch(const char *command, int option, const char *value)
     return true;
 }
 
+/* The name of an option about evicting by itself, and where its word belongs. */
+static const char **pressure_option(int option, mz_llm_options *llm, const char **name)
+{
+    switch (option) {
+    case MZ_CLI_PRESSURE:
+        *name = "pressure";
+        return &llm->pressure;
+    case MZ_CLI_KEEP:
+        *name = "keep";
+        return &llm->keep;
+    case MZ_CLI_MAX:
+        *name = "max";
+        return &llm->max;
+    case MZ_CLI_EVICT_STEP:
+        *name = "evict-step";
+        return &llm->evict_step;
+    default:
+        *name = "idle-evict";
+        return &llm->idle_evict;
+    }
+}
+
+static bool take_pressure(const char *command, int option, const char *value, mz_llm_options *llm)
+{
+    const char *name;
+    const char **word = pressure_option(option, llm, &name);
+    mz_pressure_choice ignored = mz_pressure_choice_default();
+    mz_error error = MZ_ERROR_INIT;
+    if (mz_pressure_choice_parse(name, value, &ignored, &error) != MZ_OK) {
+        mz_cli_wrong_use(command, "--%s", error.text);
+        return false;
+    }
+    *word = value;
+    return true;
+}
+
 static bool take_number(const char *command, int option, const char *value, mz_llm_options *llm)
 {
     long number = 0;
@@ -222,6 +259,12 @@ bool mz_cli_take_model_option(const char *command, int option, const char *value
     case MZ_CLI_THREADS:
     case MZ_CLI_RESTORE_DEPTH:
         return take_number(command, option, value, &model->llm);
+    case MZ_CLI_PRESSURE:
+    case MZ_CLI_KEEP:
+    case MZ_CLI_MAX:
+    case MZ_CLI_EVICT_STEP:
+    case MZ_CLI_IDLE_EVICT:
+        return take_pressure(command, option, value, &model->llm);
     case 'm':
     case MZ_CLI_STORE:
     case MZ_CLI_PLUGIN:

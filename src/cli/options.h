@@ -31,6 +31,11 @@ enum mz_cli_option {
     MZ_CLI_OVERLAP,
     MZ_CLI_PATHS,
     MZ_CLI_TRACE,
+    MZ_CLI_PRESSURE,
+    MZ_CLI_KEEP,
+    MZ_CLI_MAX,
+    MZ_CLI_EVICT_STEP,
+    MZ_CLI_IDLE_EVICT,
     MZ_CLI_JSON,
     MZ_CLI_OWN
 };
@@ -57,6 +62,25 @@ enum mz_cli_option {
     MZ_CLI_COMPARE_HELP                                                                            \
     "      --trace FILE         write what happened when, for a trace viewer, at exit\n"
 
+/* Options about evicting by itself. */
+#define MZ_CLI_PRESSURE_LONG                                                                       \
+    {"pressure", required_argument, NULL, MZ_CLI_PRESSURE},                                        \
+        {"keep", required_argument, NULL, MZ_CLI_KEEP},                                            \
+        {"max", required_argument, NULL, MZ_CLI_MAX},                                              \
+        {"evict-step", required_argument, NULL, MZ_CLI_EVICT_STEP},                                \
+    {                                                                                              \
+        "idle-evict", required_argument, NULL, MZ_CLI_IDLE_EVICT                                   \
+    }
+
+#define MZ_CLI_PRESSURE_HELP                                                                       \
+    "Giving memory back by itself:\n"                                                              \
+    "      --pressure HOW       auto (default): when others need memory; off: only when asked\n"   \
+    "      --keep SIZE          never below this (10%)\n"                                          \
+    "      --max SIZE           no more than this stays between requests (off)\n"                  \
+    "      --evict-step PERCENT of everything at a time: once, twice or four times this at low,\n" \
+    "                           medium and critical pressure (15%)\n"                              \
+    "      --idle-evict TIME    all above --keep after so long without work: 60s, 5m (off)\n"
+
 #define MZ_CLI_MODEL_SHORT "hm:c:"
 #define MZ_CLI_MODEL_LONG                                                                          \
     {"help", no_argument, NULL, 'h'}, {"model", required_argument, NULL, 'm'},                     \
@@ -69,7 +93,8 @@ enum mz_cli_option {
         {"no-mmap", no_argument, NULL, MZ_CLI_NO_MMAP},                                            \
         {"kv-type", required_argument, NULL, MZ_CLI_KV_TYPE},                                      \
         {"flash-attn", required_argument, NULL, MZ_CLI_FLASH_ATTN},                                \
-        {"plugin", required_argument, NULL, MZ_CLI_PLUGIN}, MZ_CLI_SWITCHES_LONG,                  \
+        {"plugin", required_argument, NULL, MZ_CLI_PLUGIN}, MZ_CLI_PRESSURE_LONG,                  \
+        MZ_CLI_SWITCHES_LONG,                                                                      \
     {                                                                                              \
         "json", no_argument, NULL, MZ_CLI_JSON                                                     \
     }
@@ -97,7 +122,8 @@ enum mz_cli_option {
 #define MZ_CLI_STOCK_HELP                                                                          \
     "      --stock              the bare engine, without mzCache, to compare with\n"
 #define MZ_CLI_MODEL_HELP                                                                          \
-    MZ_CLI_FILE_HELP MZ_CLI_CTX_HELP MZ_CLI_ENGINE_HELP MZ_CLI_STOCK_HELP MZ_CLI_SWITCHES_HELP
+    MZ_CLI_FILE_HELP MZ_CLI_CTX_HELP MZ_CLI_ENGINE_HELP MZ_CLI_STOCK_HELP MZ_CLI_PRESSURE_HELP     \
+        MZ_CLI_SWITCHES_HELP
 
 typedef struct mz_cli_model {
     mz_llm_options llm; /* texts point into argv */

@@ -259,6 +259,27 @@ static void print_rates(const json_t *status)
     printf(" (%s%s%s)\n", text_of(status, "rates"), note[0] != 0 ? ": " : "", note);
 }
 
+/* Why memory was given back by itself, or that it is not. */
+static void print_pressure(const json_t *status)
+{
+    const json_t *pressure = json_object_get(status, "pressure");
+    char freed[32];
+    if (!json_is_true(json_object_get(pressure, "watching"))) {
+        printf("  pressure: not watched\n");
+        return;
+    }
+    printf("  pressure: %s; watched: %s\n", text_of(pressure, "level"),
+           text_of(pressure, "sources")[0] != 0 ? text_of(pressure, "sources") : "nothing here");
+    if (text_of(pressure, "reason")[0] != 0) {
+        printf("  by itself: %" PRIu64 " evictions freed %s; the last %.0f s ago, %.1f ms after "
+               "its signal:\n    %s\n",
+               number_of(pressure, "evictions"),
+               mz_size_format(number_of(pressure, "freed_bytes"), freed, sizeof freed),
+               (double)number_of(pressure, "ago_ns") / 1e9,
+               milliseconds_of(pressure, "last_reaction_ns"), text_of(pressure, "reason"));
+    }
+}
+
 static void print_status(const json_t *status)
 {
     char first[32];
@@ -287,6 +308,7 @@ static void print_status(const json_t *status)
     printf("  last restore: %.1f ms, of which inference waited %.1f ms\n",
            milliseconds_of(status, "last_restore_ns"), milliseconds_of(status, "last_stall_ns"));
     print_rates(status);
+    print_pressure(status);
     if (text_of(status, "last_error")[0] != 0) {
         printf("  last error: %s\n", text_of(status, "last_error"));
     }

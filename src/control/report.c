@@ -68,6 +68,22 @@ static const field pool_fields[] = {
                "Rate of decoding that plans reckon with."),
 };
 
+#define PRESSURE_FIELD(name, metric, kind, help)                                                   \
+    {#name, offsetof(mz_pool_status, pressure.name), metric, kind, help}
+
+/* Of the object "pressure". */
+static const field pressure_fields[] = {
+    PRESSURE_FIELD(signals, "pressure_signals_total", FIELD_COUNTER, "Signs of pressure noticed."),
+    PRESSURE_FIELD(evictions, "pressure_evictions_total", FIELD_COUNTER,
+                   "Evictions made by itself that freed something."),
+    PRESSURE_FIELD(freed_bytes, "pressure_freed_bytes_total", FIELD_COUNTER,
+                   "Bytes freed by evictions made by itself."),
+    PRESSURE_FIELD(last_bytes, "pressure_last_freed_bytes", FIELD_GAUGE,
+                   "Bytes freed by the last eviction made by itself."),
+    PRESSURE_FIELD(last_reaction_ns, "pressure_last_reaction_seconds", FIELD_NS,
+                   "From the last signal that was answered to its memory free."),
+};
+
 #define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
 
 static uint64_t field_value(const void *base, const field *one)
@@ -124,6 +140,27 @@ static json_t *tag_json(const mz_tag_status *tag)
     return object;
 }
 
+static json_t *pressure_json(const mz_pool_status *status)
+{
+    const mz_pressure_status *pressure = &status->pressure;
+    json_t *object = json_object();
+    if (object == NULL) {
+        return NULL;
+    }
+    int failed = add_fields(object, status, pressure_fields, COUNT_OF(pressure_fields));
+    failed |= json_object_set_new(object, "watching", json_boolean(pressure->watching));
+    failed |= json_object_set_new(object, "level",
+                                  json_string(mz_pressure_level_name(pressure->level)));
+    failed |= json_object_set_new(object, "ago_ns", mz_control_json_integer(pressure->ago_ns));
+    failed |= json_object_set_new(object, "reason", json_text(pressure->reason));
+    failed |= json_object_set_new(object, "sources", json_text(pressure->sources));
+    if (failed != 0) {
+        json_decref(object);
+        return NULL;
+    }
+    return object;
+}
+
 json_t *mz_control_status_json(const mz_pool_status *status, const mz_control_identity *identity)
 {
     json_t *object = json_object();
@@ -142,6 +179,7 @@ json_t *mz_control_status_json(const mz_pool_status *status, const mz_control_id
     failed |= json_object_set_new(object, "store_dir", json_text(status->store_dir));
     failed |= json_object_set_new(object, "rates", json_text(status->rates));
     failed |= json_object_set_new(object, "rates_note", json_text(status->rates_note));
+    failed |= json_object_set_new(object, "pressure", pressure_json(status));
     failed |= json_object_set_new(object, "last_error", json_text(status->last_error));
     if (failed != 0) {
         json_decref(object);
@@ -191,6 +229,11 @@ char *mz_control_metrics_text(const mz_pool_status *status, const mz_control_ide
     for (size_t i = 0; i < COUNT_OF(pool_fields); i++) {
         print_pool_field(out, status, &pool_fields[i]);
     }
+    for (size_t i = 0; i < COUNT_OF(pressure_fields); i++) {
+        print_pool_field(out, status, &pressure_fields[i]);
+    }
+    print_head(out, "pressure_level", "gauge", "0 none, 1 low, 2 medium, 3 critical.");
+    fprintf(out, "mzcache_pressure_level %d\n", (int)status->pressure.level);
     print_head(out, "restoring", "gauge", "1 while a restore is under way.");
     fprintf(out, "mzcache_restoring %d\n", status->restoring ? 1 : 0);
     bool failed = ferror(out) != 0;

@@ -11,7 +11,7 @@
 #include <jansson.h>
 #include <string.h>
 
-#include "mzcache/mzcache.h"
+#include "base/pressure_level.h"
 
 /* The object in the body; *object is NULL when there is no body. The caller decrefs it. */
 static mz_status load_object(const char *body, size_t body_bytes, json_t **object, mz_error *error)
@@ -211,5 +211,47 @@ mz_status mz_control_parse_prefetch(const char *query_wait, const char *body, si
     if (status == MZ_OK) {
         *wait = waits;
     }
+    return status;
+}
+
+static mz_status parse_level(const char *text, mz_pressure_level *level, mz_error *error)
+{
+    mz_pressure_level read = MZ_PRESSURE_NONE;
+    if (text == NULL || !mz_pressure_level_parse(text, &read) || read == MZ_PRESSURE_NONE) {
+        return mz_error_set(error, MZ_E_INVALID, 0, "level must be low, medium or critical");
+    }
+    *level = read;
+    return MZ_OK;
+}
+
+mz_status mz_control_parse_pressure(const char *query_level, const char *body, size_t body_bytes,
+                                    mz_pressure_level *level, mz_error *error)
+{
+    json_t *object;
+    mz_status status = load_object(body, body_bytes, &object, error);
+    if (status != MZ_OK) {
+        return status;
+    }
+    const char *text = query_level;
+    const char *key;
+    json_t *value;
+    json_object_foreach(object, key, value)
+    {
+        if (strcmp(key, "level") != 0) {
+            status = refuse_key(key, error);
+        } else if (query_level != NULL) {
+            status =
+                mz_error_set(error, MZ_E_INVALID, 0, "level is in the query and in the body");
+        } else {
+            text = json_string_value(value);
+        }
+        if (status != MZ_OK) {
+            break;
+        }
+    }
+    if (status == MZ_OK) {
+        status = parse_level(text, level, error);
+    }
+    json_decref(object);
     return status;
 }

@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/size.h"
+#include "mzcache/mzcache.h"
 
 typedef struct mz_control_evict {
     mz_size size;  /* how much; a share is one of the resident bytes of `tags` */
@@ -27,5 +28,9 @@ mz_status mz_control_parse_evict(const char *query_bytes, const char *query_tags
 /* {"wait": true}, ?wait=true; without it *wait is false. */
 mz_status mz_control_parse_prefetch(const char *query_wait, const char *body, size_t body_bytes,
                                     bool *wait, mz_error *error);
+
+/* {"level": "medium"}, ?level=medium; a level above none. */
+mz_status mz_control_parse_pressure(const char *query_level, const char *body, size_t body_bytes,
+                                    mz_pressure_level *level, mz_error *error);
 
 #endif

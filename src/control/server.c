@@ -198,6 +198,26 @@ static void answer_prefetch(const call *request, reply *answer)
                          mz_control_json_integer(prefetch_ns), "error", reason_json(pool, status)));
 }
 
+static void answer_pressure(const call *request, reply *answer)
+{
+    mz_pressure_level level;
+    mz_error error = MZ_ERROR_INIT;
+    if (mz_control_parse_pressure(query_value(request, "level"), request->body->data,
+                                  request->body->bytes, &level, &error) != MZ_OK) {
+        reply_error(answer, MHD_HTTP_BAD_REQUEST, error.text);
+        return;
+    }
+    mz_status status = mz_simulate_pressure(request->control->pool, level);
+    if (status == MZ_E_UNSUPPORTED) {
+        reply_error(answer, MHD_HTTP_CONFLICT,
+                    "this process does not watch for pressure (MZCACHE_PRESSURE=off)");
+        return;
+    }
+    reply_json(answer, http_of_status(status),
+               json_pack("{s:s, s:s}", "status", word_of_status(status), "level",
+                         mz_pressure_level_name(level)));
+}
+
 static mz_control_identity identity_of(const mz_control *control)
 {
     const uint64_t second = 1000000000u;
@@ -252,6 +272,7 @@ typedef struct route {
 static const route routes[] = {
     {"/evict", MHD_HTTP_METHOD_POST, answer_evict},
     {"/prefetch", MHD_HTTP_METHOD_POST, answer_prefetch},
+    {"/simulate-pressure", MHD_HTTP_METHOD_POST, answer_pressure},
     {"/status", MHD_HTTP_METHOD_GET, answer_status},
     {"/metrics", MHD_HTTP_METHOD_GET, answer_metrics},
     {"/health", MHD_HTTP_METHOD_GET, answer_health},
@@ -274,7 +295,8 @@ static void answer_request(const call *request, const char *path, const char *me
     }
     if (found == NULL) {
         reply_error(answer, MHD_HTTP_NOT_FOUND,
-                    "unknown path; there are /evict, /prefetch, /status, /metrics and /health");
+                    "unknown path; there are /evict, /prefetch, /simulate-pressure, /status, "
+                    "/metrics and /health");
     } else if (!method_fits(found, method)) {
         reply_error(answer, MHD_HTTP_METHOD_NOT_ALLOWED, "this path takes another method");
         answer->allow = found->method;

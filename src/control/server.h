@@ -6,6 +6,7 @@
  * the public calls of mzcache.h alone:
  *   POST /evict     {"bytes": N | "512M" | "40%", "tags": ["weights", "kv_cache"]}
  *   POST /prefetch  {"wait": true}
+ *   POST /simulate-pressure  {"level": "low" | "medium" | "critical"}
  *   GET /status     JSON     GET /metrics  Prometheus     GET /health  {"status": "ok"}
  * Requests run side by side: a long eviction does not keep /status waiting. Asking how things stand
  * never restores or touches evicted memory. An idle socket uses no processor time.

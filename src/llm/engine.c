@@ -93,6 +93,9 @@ static void hand_over_options(const mz_llm_options *options)
         {"MZCACHE_CODEC", options->codec}, {"MZCACHE_STORE", options->store_dir},
         {"MZCACHE_ORDER", options->order}, {"MZCACHE_OVERLAP", options->overlap},
         {"MZCACHE_PATHS", options->paths}, {"MZCACHE_TRACE", options->trace},
+        {"MZCACHE_PRESSURE", options->pressure}, {"MZCACHE_KEEP", options->keep},
+        {"MZCACHE_MAX", options->max}, {"MZCACHE_EVICT_STEP", options->evict_step},
+        {"MZCACHE_IDLE_EVICT", options->idle_evict},
     };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         if (texts[i][1] != NULL) {

@@ -23,6 +23,7 @@
 #include "os/memory.h"
 #include "plugin/host.h"
 #include "pool/pool.h"
+#include "pressure/monitor.h"
 
 typedef struct mz_arena mz_arena;
 
@@ -32,6 +33,7 @@ typedef struct mz_plugin {
     mz_pool *pool;
     mz_log_sink log;
     mz_trace *trace;                     /* NULL: none is wanted */
+    mz_pressure_monitor *pressure;       /* NULL: nothing is evicted by itself */
     pthread_mutex_t lock;                /* see above */
     mz_arena *arenas;                    /* guarded by lock */
     _Atomic(ggml_backend_dev_t) cpu;     /* the host's CPU device, found at first use; relaxed */

@@ -15,6 +15,8 @@
 #include "control/server.h"
 #include "plugin/plugin.h"
 #include "pool/fill.h"
+#include "pressure/monitor.h"
+#include "pressure/options.h"
 
 #define PLUGIN_EXPORT __attribute__((visibility("default")))
 
@@ -205,6 +207,30 @@ static void start_control(mz_plugin *plugin)
 }
 
 /*
+ * Evict by itself when others need memory. The monitor lives as long as the process, as its pool
+ * does; a failure costs only that.
+ */
+static void start_pressure(mz_plugin *plugin)
+{
+    mz_pressure_choice choice = mz_pressure_choice_from_env(&plugin->log);
+    if (!choice.watch) {
+        return;
+    }
+    mz_pressure_options options = {
+        .policy = choice.policy,
+        .config = {.os = plugin->os,
+                   .root = "",
+                   .watch = getenv("MEMORY_PRESSURE_WATCH"),
+                   .write = getenv("MEMORY_PRESSURE_WRITE")},
+        .log = plugin->log,
+    };
+    mz_error error = MZ_ERROR_INIT;
+    if (mz_pressure_start(plugin->pool, &options, &plugin->pressure, &error) != MZ_OK) {
+        mz_log(&plugin->log, MZ_LOG_WARN, "memory pressure is not watched: %s", error.text);
+    }
+}
+
+/*
  * The socket's file must go with the process and the trace be written; nothing else may happen
  * here. Any thread may have called exit(), even one inside a step of inference or inside
  * ggml_backend_init, with others still computing. So no lock is taken and no thread joined: a
@@ -244,6 +270,7 @@ static mz_status start_plugin(mz_plugin *plugin, const mz_host *host, mz_error *
         .context = plugin,
     };
     mz_device_init(plugin);
+    start_pressure(plugin);
     start_control(plugin);
     return MZ_OK;
 }

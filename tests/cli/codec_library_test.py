@@ -23,8 +23,8 @@ needs_model = unittest.skipUnless(pathlib.Path(MODEL).exists(), "no model")
 
 def mzcache(*arguments, text=None, **environment):
     return subprocess.run([COMMAND, *arguments], input=text, text=True, capture_output=True,
-                          env={**CLEAN, "MZCACHE_PROFILE": "off", **environment}, timeout=300,
-                          check=False)
+                          env={**CLEAN, "MZCACHE_PROFILE": "off", "MZCACHE_PRESSURE": "off",
+                               **environment}, timeout=300, check=False)
 
 
 class CodecLibraryTest(unittest.TestCase):

@@ -126,7 +126,8 @@ class ExecTest(unittest.TestCase):
         result = mzcache("exec", "--codec", "q8", "--store", "/tmp/s", "--restore-depth", "3",
                          "--log", "debug", "--guard", "--order", "random-out:3",
                          "--overlap", "none", "--paths", "sequential",
-                         "--trace", "/tmp/t.json", "--", "sh", "-c", "env; exit 7")
+                         "--trace", "/tmp/t.json", "--pressure", "auto", "--keep", "20%",
+                         "--max", "2G", "--evict-step", "25%", "--idle-evict", "5m", "--", "sh", "-c", "env; exit 7")
         self.assertEqual(result.returncode, 7)
         variables = dict(line.split("=", 1) for line in result.stdout.splitlines() if "=" in line)
         plugin = variables["GGML_BACKEND_PATH"]
@@ -138,7 +139,10 @@ class ExecTest(unittest.TestCase):
             {"MZCACHE_CODEC": "q8", "MZCACHE_STORE": "/tmp/s", "MZCACHE_RESTORE_DEPTH": "3",
              "MZCACHE_LOG": "debug", "MZCACHE_GUARD": "1", "MZCACHE_ORDER": "random-out:3",
              "MZCACHE_OVERLAP": "none", "MZCACHE_PATHS": "sequential",
-             "MZCACHE_TRACE": "/tmp/t.json"})
+             "MZCACHE_TRACE": "/tmp/t.json", "MZCACHE_KEEP": "20%", "MZCACHE_MAX": "2G",
+             "MZCACHE_EVICT_STEP": "25%", "MZCACHE_IDLE_EVICT": "5m"}
+            | ({} if "MZCACHE_PRESSURE" in os.environ else {"MZCACHE_PRESSURE": "auto"}))
+        self.assertEqual(variables["MZCACHE_PRESSURE"], "auto")
         # No device is named, so that a host without the plug-in starts too (tests/host).
         self.assertNotIn("LLAMA_ARG_DEVICE", variables)
 

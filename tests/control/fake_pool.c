@@ -56,6 +56,16 @@ mz_status mz_evict_tagged(mz_pool *pool, uint64_t bytes, unsigned tags, uint64_t
     return status;
 }
 
+mz_status mz_simulate_pressure(mz_pool *pool, mz_pressure_level level)
+{
+    pthread_mutex_lock(&pool->lock);
+    pool->signals++;
+    pool->level = level;
+    mz_status status = pool->pressure_result;
+    pthread_mutex_unlock(&pool->lock);
+    return status;
+}
+
 mz_status mz_prefetch(mz_pool *pool)
 {
     pthread_mutex_lock(&pool->lock);

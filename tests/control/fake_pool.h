@@ -27,6 +27,9 @@ struct mz_pool {
     int evictions;          /* calls so far */
     int prefetches;
     int waits;
+    mz_status pressure_result; /* what mz_simulate_pressure returns */
+    int signals;               /* its calls so far */
+    mz_pressure_level level;   /* argument of the last one */
     uint64_t asked_bytes; /* arguments of the last eviction */
     unsigned asked_tags;
 };

@@ -272,6 +272,34 @@ static void prefetch_starts_or_waits(void **state)
     json_decref(answer);
 }
 
+static void pressure_can_be_simulated(void **state)
+{
+    fixture *test = *state;
+    json_t *answer = expect_json(test, "POST", "/simulate-pressure?level=low", NULL, 200);
+    assert_text(answer, "status", "ok");
+    assert_text(answer, "level", "low");
+    json_decref(answer);
+    assert_int_equal(test->pool.level, MZ_PRESSURE_LOW);
+    json_decref(
+        expect_json(test, "POST", "/simulate-pressure", "{\"level\": \"critical\"}", 200));
+    assert_int_equal(test->pool.level, MZ_PRESSURE_CRITICAL);
+    assert_int_equal(test->pool.signals, 2);
+    static const char *const bodies[] = {
+        "",    "{}",          "{\"level\": \"none\"}",     "{\"level\": \"high\"}", "{\"level\": 2}",
+        "[]",  "{\"lev\": 1}", "{\"level\": null}", "{\"level\": \"low\", \"x\": 1}",
+    };
+    for (size_t i = 0; i < sizeof bodies / sizeof bodies[0]; i++) {
+        json_decref(expect_json(test, "POST", "/simulate-pressure", bodies[i], 400));
+    }
+    json_decref(expect_json(test, "POST", "/simulate-pressure?level=", NULL, 400));
+    json_decref(expect_json(test, "POST", "/simulate-pressure?level=low",
+                            "{\"level\": \"low\"}", 400));
+    json_decref(expect_json(test, "GET", "/simulate-pressure", NULL, 405));
+    assert_int_equal(test->pool.signals, 2);
+    test->pool.pressure_result = MZ_E_UNSUPPORTED;
+    json_decref(expect_json(test, "POST", "/simulate-pressure?level=low", NULL, 409));
+}
+
 /* Give every number of a tag its own value. */
 static void fill_tag(mz_tag_status *tag, uint64_t first)
 {
@@ -304,6 +332,16 @@ static void fill_status(mz_pool_status *status)
     status->plan_decode_bytes_per_s = 314;
     strcpy(status->rates, "assumed");
     strcpy(status->rates_note, "nobody measured");
+    status->pressure = (mz_pressure_status){.watching = true,
+                                            .level = MZ_PRESSURE_MEDIUM,
+                                            .signals = 401,
+                                            .evictions = 402,
+                                            .freed_bytes = 403,
+                                            .last_bytes = 404,
+                                            .last_reaction_ns = 1500000000,
+                                            .ago_ns = 406,
+                                            .reason = "because",
+                                            .sources = "psi"};
 }
 
 static void assert_tag(const json_t *tag, json_int_t first)
@@ -344,6 +382,18 @@ static void status_has_every_field(void **state)
     assert_number(answer, "plan_decode_bytes_per_s", 314);
     assert_text(answer, "rates", "assumed");
     assert_text(answer, "rates_note", "nobody measured");
+    const json_t *pressure = json_object_get(answer, "pressure");
+    assert_true(json_is_true(json_object_get(pressure, "watching")));
+    assert_text(pressure, "level", "medium");
+    assert_number(pressure, "signals", 401);
+    assert_number(pressure, "evictions", 402);
+    assert_number(pressure, "freed_bytes", 403);
+    assert_number(pressure, "last_bytes", 404);
+    assert_number(pressure, "last_reaction_ns", 1500000000);
+    assert_number(pressure, "ago_ns", 406);
+    assert_text(pressure, "reason", "because");
+    assert_text(pressure, "sources", "psi");
+    assert_int_equal(json_object_size(pressure), 10);
     assert_number(answer, "pid", getpid());
     assert_text(answer, "version", MZ_VERSION_STRING);
     assert_true(json_is_integer(json_object_get(answer, "uptime_s")));
@@ -394,6 +444,9 @@ static void metrics_are_prometheus_text(void **state)
         "\nmzcache_last_restore_seconds 0.000000310\n",
         "\nmzcache_last_stall_seconds 2.500000000\n",
         "\nmzcache_restoring 1\n",
+        "\nmzcache_pressure_level 2\n",
+        "\nmzcache_pressure_evictions_total 402\n",
+        "\nmzcache_pressure_last_reaction_seconds 1.500000000\n",
     };
     for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
         if (strstr(reply.body, lines[i]) == NULL) {
@@ -479,7 +532,8 @@ int main(void)
         CASE(evict_passes_what_was_asked),   CASE(evict_tells_how_it_ended),
         CASE(a_share_of_nothing_is_nothing), CASE(bad_requests_never_reach_the_pool),
         CASE(deep_json_is_refused),          CASE(large_bodies_are_refused),
-        CASE(prefetch_starts_or_waits),      CASE(status_has_every_field),
+        CASE(prefetch_starts_or_waits),      CASE(pressure_can_be_simulated),
+        CASE(status_has_every_field),
         CASE(metrics_are_prometheus_text),   CASE(wrong_paths_and_methods_are_told_apart),
         CASE(clients_that_leave_do_no_harm), CASE(rubbish_does_no_harm),
     };

@@ -154,6 +154,19 @@ static void status_is_a_table_or_a_list(void **state)
     assert_output_has(test, "2 units lost");
     assert_output_has(test, "unit 7: read failed");
     assert_output_has(test, "read 2.10 GB/s, decode 16.50 GB/s (assumed: no command)");
+    assert_output_has(test, "pressure: not watched");
+    test->pool.status.pressure = (mz_pressure_status){.watching = true,
+                                                      .level = MZ_PRESSURE_LOW,
+                                                      .evictions = 3,
+                                                      .freed_bytes = 3ull << 30,
+                                                      .last_reaction_ns = 12300000,
+                                                      .ago_ns = 61000000000,
+                                                      .reason = "low pressure (trim)",
+                                                      .sources = "psi, systemd"};
+    assert_int_equal(run(test, mz_cli_status, "status"), 0);
+    assert_output_has(test, "pressure: low; watched: psi, systemd");
+    assert_output_has(test, "3 evictions freed 3.0 GiB; the last 61 s ago, 12.3 ms after");
+    assert_output_has(test, "low pressure (trim)");
     assert_int_equal(run(test, mz_cli_status, "status --json"), 0);
     json_t *list = json_loads(test->output, 0, NULL);
     assert_int_equal(json_array_size(list), 1);

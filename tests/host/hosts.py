@@ -83,7 +83,7 @@ class Server:
         prefix = [] if self._exec is None else [COMMAND, "exec", *self._exec, "--"]
         # Without a profile being measured, which would take the cores meanwhile.
         env = {"MZCACHE_STORE": str(home / "store"), "MZCACHE_CONTROL_DIR": str(self.sockets),
-               "MZCACHE_PROFILE": "off"}
+               "MZCACHE_PROFILE": "off", "MZCACHE_PRESSURE": "off"}
         with self.log_path.open("w") as log:
             self.process = subprocess.Popen(
                 [*prefix, SERVER, *self._arguments, "--host", "127.0.0.1", "--port",
