@@ -29,7 +29,8 @@ static bool usable_always(void)
 static bool usable_avx2(void)
 {
     __builtin_cpu_init();
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c") &&
+           __builtin_cpu_supports("fma");
 }
 
 static bool usable_avx512(void)

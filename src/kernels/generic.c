@@ -112,4 +112,5 @@ const mz_kernels mz_kernels_generic = {
     .is_zero = is_zero,
     .split2 = mz_planes_split2,
     .merge2 = mz_planes_merge2,
+    .attention = &mz_attention_generic,
 };

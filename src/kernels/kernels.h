@@ -15,6 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernels/attention.h"
 #include "kernels/q8.h"
 
 typedef struct mz_kernels {
@@ -40,6 +41,8 @@ typedef struct mz_kernels {
     void (*split2)(const uint8_t *source, size_t pairs, uint8_t *even, uint8_t *odd);
     /* The inverse: target [2 * pairs]. */
     void (*merge2)(const uint8_t *even, const uint8_t *odd, size_t pairs, uint8_t *target);
+    /* Those of attention, which are the only ones that differ in the last digits. */
+    const mz_attention_kernels *attention;
 } mz_kernels;
 
 /*

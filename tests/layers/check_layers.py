@@ -17,6 +17,7 @@ LAYERS = [
     ["os"],
     ["kernels"],
     ["codec"],
+    ["attention"],
     ["swap"],
     ["profile"],
     ["restore"],

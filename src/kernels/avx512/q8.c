@@ -147,4 +147,5 @@ const mz_kernels mz_kernels_avx512 = {
     .is_zero = is_zero,
     .split2 = mz_planes_split2_avx512,
     .merge2 = mz_planes_merge2_avx512,
+    .attention = &mz_attention_avx512,
 };

@@ -137,4 +137,5 @@ const mz_kernels mz_kernels_neon = {
     .is_zero = is_zero,
     .split2 = mz_planes_split2_neon,
     .merge2 = mz_planes_merge2_neon,
+    .attention = &mz_attention_neon,
 };
