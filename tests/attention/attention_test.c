@@ -209,12 +209,12 @@ static uint16_t *mask_make(const shape *s, uint32_t heads)
 /* ALiBi's slopes, by its paper: geometric from 2^(-max_bias / n), the rest between them. */
 static double slope_by_hand(const shape *s, uint32_t head)
 {
-    uint32_t n = 1u << (uint32_t)floor(log2(s->q_heads));
+    double n = exp2(floor(log2(s->q_heads)));
     if (s->max_bias <= 0) {
         return 1;
     }
     return head < n ? pow(pow(2, -s->max_bias / n), head + 1)
-                    : pow(pow(2, -s->max_bias / 2.0 / n), 2 * (head - n) + 1);
+                    : pow(pow(2, -s->max_bias / 2 / n), 2 * (head - n) + 1);
 }
 
 /* One row of one head in double. */
