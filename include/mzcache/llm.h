@@ -26,7 +26,7 @@ typedef struct mz_llm_options {
     const char *model_path; /* GGUF file; required */
     /* libggml-mzcache.so; NULL: beside this library, then the loader's path. */
     const char *plugin_path;
-    const char *codec; /* "raw" (default), "q8", "q4", "lossless" */
+    const char *codec; /* "raw" (default), "q8", "q4", "cachegen", "lossless" */
     /* Directory of the store; NULL: $XDG_CACHE_HOME/mzcache or ~/.cache/mzcache. */
     const char *store_dir;
     uint32_t context_tokens; /* size of the KV cache in tokens; 0: the model's own */

@@ -35,7 +35,7 @@ static const char help[] =
     "      --score TOKENS       tokens after them whose distributions are compared (128)\n"
     "      --gate               fail unless the mean divergence is at most 0.01 nats per token, "
     "the\n"
-    "                           condition for using q4 with a model\n" MZ_CLI_FILE_HELP
+    "                           condition for using q4 or cachegen with a model\n" MZ_CLI_FILE_HELP
         MZ_CLI_CTX_HELP MZ_CLI_ENGINE_HELP MZ_CLI_SWITCHES_HELP
     "\nExit codes: 0 done, 1 failed or not let through the gate, 2 wrong use.\n";
 

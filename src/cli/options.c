@@ -100,7 +100,7 @@ char *mz_cli_read_text(const char *command, const char *path)
     return text;
 }
 
-const char *const mz_cli_codecs[] = {"raw", "q8", "q4", "lossless", NULL};
+const char *const mz_cli_codecs[] = {"raw", "q8", "q4", "cachegen", "lossless", NULL};
 
 bool mz_cli_take_choice(const char *command, const char *what, const char *value,
                         const char *const *choices, int *index)

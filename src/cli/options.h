@@ -107,8 +107,9 @@ enum mz_cli_option {
 #define MZ_CLI_CTX_HELP "  -c, --ctx TOKENS         size of the KV cache (the model's own)\n"
 #define MZ_CLI_ENGINE_HELP                                                                         \
     "      --codec NAME         raw: exact, to flash (default); q8: 8 bit, kept in memory;\n"      \
-    "                           q4: 4 bit, try your model first; lossless: exact,\n"               \
-    "                           kept in memory, saves little; or one of the library that\n"        \
+    "                           q4: 4 bit, cachegen: about 4 bit, entropy coded, both to\n"        \
+    "                           be tried with your model first; lossless: exact, kept in\n"        \
+    "                           memory, saves little; or one of the library that\n"                \
     "                           MZCACHE_CODEC_LIBRARY names\n"                                     \
     "      --store DIR          where the store lies (~/.cache/mzcache)\n"                         \
     "      --threads N          compute threads (one per core)\n"                                  \

@@ -12,10 +12,12 @@
 #define MZ_CODEC_ID_LZ4 4
 #define MZ_CODEC_ID_ZSTD 5
 #define MZ_CODEC_ID_Q4 6
+#define MZ_CODEC_ID_CACHEGEN 7
 
 extern const mz_codec mz_codec_sparse;
 extern const mz_codec mz_codec_q8;
 extern const mz_codec mz_codec_q4;
+extern const mz_codec mz_codec_cachegen;
 extern const mz_codec mz_codec_lossless;
 extern const mz_codec mz_codec_lz4;
 extern const mz_codec mz_codec_zstd;

@@ -13,7 +13,8 @@
 #include <string.h>
 
 static const mz_codec *const codecs[] = {&mz_codec_sparse, &mz_codec_q8,   &mz_codec_lossless,
-                                         &mz_codec_lz4,    &mz_codec_zstd, &mz_codec_q4};
+                                         &mz_codec_lz4,    &mz_codec_zstd, &mz_codec_q4,
+                                         &mz_codec_cachegen};
 #define CODECS (sizeof codecs / sizeof codecs[0])
 
 const mz_codec *mz_codec_find(const char *name)

@@ -58,7 +58,8 @@ typedef struct mz_codec {
 
 /*
  * Built-in codecs: "sparse" (exact; whole pages of zeros are left out; takes everything), "q8"
- * (8-bit groups of 32; f16 only), "q4" (4-bit ranges of channels; f16 only), "lossless" (exact;
+ * (8-bit groups of 32; f16 only), "q4" (4-bit ranges of channels; f16 only),
+ * "cachegen" (integers on a grid, entropy coded; f16 only), "lossless" (exact;
  * byte planes through lz4 or zstd; takes everything), "lz4" and "zstd" (exact; page by page as
  * zRAM does, for comparison). "raw", writing memory to the store as it is, is no codec here: it is
  * what the store does when asked for none. Others come from outside: outside.h.

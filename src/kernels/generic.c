@@ -113,4 +113,5 @@ const mz_kernels mz_kernels_generic = {
     .split2 = mz_planes_split2,
     .merge2 = mz_planes_merge2,
     .attention = &mz_attention_generic,
+    .cg = &mz_cg_generic,
 };

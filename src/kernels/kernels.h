@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #include "kernels/attention.h"
+#include "kernels/cg.h"
 #include "kernels/q8.h"
 
 typedef struct mz_kernels {
@@ -43,6 +44,7 @@ typedef struct mz_kernels {
     void (*merge2)(const uint8_t *even, const uint8_t *odd, size_t pairs, uint8_t *target);
     /* Those of attention, which are the only ones that differ in the last digits. */
     const mz_attention_kernels *attention;
+    const mz_cg_kernels *cg; /* the steps of "cachegen", see cg.h */
 } mz_kernels;
 
 /*

@@ -45,7 +45,7 @@ static mz_status codec_choose(mz_pool *pool, const char *name, mz_error *error)
     pool->codec = mz_codec_find(name);
     if (pool->codec == NULL) {
         return mz_error_set(error, MZ_E_INVALID, 0,
-                            "there is no codec \"%s\"; use raw, q8, q4 or lossless, or one from a "
+                            "there is no codec \"%s\"; use raw, q8, q4, cachegen or lossless, or one from a "
                             "library that MZCACHE_CODEC_LIBRARY names",
                             name);
     }

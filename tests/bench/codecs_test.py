@@ -17,7 +17,7 @@ import unittest
 
 COMMAND, MODEL, LIBRARY = sys.argv[1:4]
 TEXT = " ".join(f"In the year {1200 + i} the town of number {i} was built." for i in range(60))
-CODECS = {"sparse", "q8", "q4", "lossless", "lz4", "zstd", "example"}
+CODECS = {"sparse", "q8", "q4", "cachegen", "lossless", "lz4", "zstd", "example"}
 COMPARED = {"sparse", "lz4", "zstd"}  # codecs that are not offered for use
 needs_model = unittest.skipUnless(pathlib.Path(MODEL).exists(), "no model")
 

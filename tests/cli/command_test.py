@@ -202,7 +202,7 @@ class EvalTest(unittest.TestCase):
 
 
 class ProfileTest(unittest.TestCase):
-    CODECS = {"sparse", "q8", "q4", "lossless", "lz4", "zstd"}  # those of docs/codecs.md, without raw
+    CODECS = {"sparse", "q8", "q4", "cachegen", "lossless", "lz4", "zstd"}  # those of docs/codecs.md, without raw
 
     def test_two_at_once_measure_once(self):
         with tempfile.TemporaryDirectory() as place:

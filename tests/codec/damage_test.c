@@ -23,6 +23,7 @@ typedef struct sample {
 static const sample samples[] = {
     {"q8", {MZ_ELEM_F16, 128, 3}},
     {"q4", {MZ_ELEM_F16, 64, 74}},      /* a whole strip and a short one */
+    {"cachegen", {MZ_ELEM_F16, 64, 74}},
     {"sparse", {MZ_ELEM_F16, 64, 130}}, /* two blocks of 4096 and a short one, zeros in between */
     {"lossless", {MZ_ELEM_F16, 64, 130}},
     {"lossless", {MZ_ELEM_F32, 64, 3}},
@@ -184,6 +185,7 @@ static void test_ids(void **unused)
     assert_string_equal(mz_codec_by_id(4)->name, "lz4");
     assert_string_equal(mz_codec_by_id(5)->name, "zstd");
     assert_string_equal(mz_codec_by_id(6)->name, "q4");
+    assert_string_equal(mz_codec_by_id(7)->name, "cachegen");
     assert_true(mz_codec_find("sparse")->exact);
     assert_false(mz_codec_find("q8")->exact);
     size_t bytes = 0;
@@ -192,7 +194,7 @@ static void test_ids(void **unused)
         packed.data[4] = (uint8_t)id;
         packed.data[5] = (uint8_t)(id >> 8);
         seal(packed.data, bytes);
-        if (id >= 1 && id <= 6) {
+        if (id >= 1 && id <= 7) {
             assert_non_null(mz_codec_by_id((uint16_t)id));
         } else {
             assert_null(mz_codec_by_id((uint16_t)id));

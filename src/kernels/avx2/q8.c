@@ -167,4 +167,5 @@ const mz_kernels mz_kernels_avx2 = {
     .split2 = mz_planes_split2_avx2,
     .merge2 = mz_planes_merge2_avx2,
     .attention = &mz_attention_avx2,
+    .cg = &mz_cg_avx2,
 };

@@ -148,4 +148,5 @@ const mz_kernels mz_kernels_avx512 = {
     .split2 = mz_planes_split2_avx512,
     .merge2 = mz_planes_merge2_avx512,
     .attention = &mz_attention_avx512,
+    .cg = &mz_cg_avx512,
 };

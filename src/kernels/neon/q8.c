@@ -138,4 +138,5 @@ const mz_kernels mz_kernels_neon = {
     .split2 = mz_planes_split2_neon,
     .merge2 = mz_planes_merge2_neon,
     .attention = &mz_attention_neon,
+    .cg = &mz_cg_neon,
 };
