@@ -8,6 +8,7 @@
 #include <getopt.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/size.h"
@@ -24,10 +25,14 @@ static const char help[] =
     "Measure storage, page allocation and codecs of this machine, print them, and keep them for\n"
     "the pools created from now on. Takes about 25 seconds and 1 GiB of free disk. Pools without "
     "a\n"
-    "record have it made by --quick --if-missing after their first eviction.\n\n"
+    "record have it made by --quick --if-missing after their first eviction, and again when it is\n"
+    "a day old. Quick records add up: of each rate the better one stays. What was measured in "
+    "full\n"
+    "is replaced only by what is measured in full.\n\n"
     "      --store DIR   directory of the store (~/.cache/mzcache)\n"
     "      --quick       in about 2 seconds, with 128 MiB\n"
-    "      --if-missing  do nothing if there is a record, or if somebody is measuring now\n"
+    "      --if-missing  do nothing if there is a record, unless a quick one of yesterday or\n"
+    "                    before, or if somebody is measuring now\n"
     "      --json        one JSON line for each measurement\n\n"
     "Exit codes: 0 done, 1 failed, 2 wrong use.\n";
 
@@ -176,7 +181,19 @@ static mz_status measure_and_save(const settings *s, const char *directory, cons
     mz_profile_options options = {directory, s->quick, show_progress, &progress};
     mz_status status = mz_profile_measure(mz_os_linux(), &options, record, error);
     mz_cli_progress_end(&progress);
-    return status != MZ_OK ? status : mz_profile_save(record, path, error);
+    mz_profile_record older;
+    mz_error none = MZ_ERROR_INIT;
+    if (status != MZ_OK) {
+        return status;
+    }
+    if (record->quick && mz_profile_find(directory, &older, &none) == MZ_OK) {
+        if (!older.quick) {
+            fprintf(stderr, "mzcache " COMMAND ": the record stays the one measured in full\n");
+            return MZ_OK;
+        }
+        mz_profile_keep_better(record, &older);
+    }
+    return mz_profile_save(record, path, error);
 }
 
 /*
@@ -200,7 +217,8 @@ static mz_status measure_alone(const settings *s, const char *directory, const c
     if (status != MZ_OK) {
         return status;
     }
-    if (!s->if_missing || mz_profile_find(directory, record, &ignored) != MZ_OK) {
+    if (!s->if_missing || mz_profile_find(directory, record, &ignored) != MZ_OK ||
+        mz_profile_is_stale(record, (uint64_t)time(NULL))) {
         status = measure_and_save(s, directory, path, record, error);
         *measured = status == MZ_OK;
     }

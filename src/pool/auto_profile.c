@@ -4,7 +4,9 @@
  *
  * Without a record the first eviction starts a two-second measurement in another process, and the
  * evictions after that look whether the record is there. Until then the policy works with
- * assumptions: plans are then a little less balanced, never wrong.
+ * assumptions: plans are then a little less balanced, never wrong. A quick record may come from a
+ * busy moment: each eviction looks whether there is a better one by now, and one that is a day old
+ * is measured again, which keeps the better of the rates.
  *
  * The fields that this file sets are changed by the evicting thread only, under the lock.
  */
@@ -13,6 +15,8 @@
 #include "profile/record.h"
 
 #include <stdio.h>
+#include <string.h>
+#include <time.h>
 
 static const char *codec_name(const mz_pool *pool)
 {
@@ -34,6 +38,8 @@ static void take_rates(mz_pool *pool, const mz_profile_record *record)
 static void use_record(mz_pool *pool, const mz_profile_record *record)
 {
     take_rates(pool, record);
+    pool->rates_stale = mz_profile_is_stale(record, (uint64_t)time(NULL));
+    pool->measuring = pool->measuring && pool->rates_stale; /* what was started is done */
     pool->rates = record->quick ? "quick" : "measured";
     set_note(pool, "");
 }
@@ -56,7 +62,8 @@ uint32_t mz_pool_profile_load(mz_pool *pool)
 
 void mz_pool_profile_renew(mz_pool *pool)
 {
-    if (pool->rates != NULL || !pool->auto_profile) {
+    bool is_final = pool->rates != NULL && strcmp(pool->rates, "quick") != 0;
+    if (is_final || !pool->auto_profile) {
         return;
     }
     mz_profile_record record;
@@ -71,7 +78,7 @@ void mz_pool_profile_renew(mz_pool *pool)
 
 void mz_pool_profile_start(mz_pool *pool)
 {
-    if (pool->rates != NULL || !pool->auto_profile || pool->measuring) {
+    if ((pool->rates != NULL && !pool->rates_stale) || !pool->auto_profile || pool->measuring) {
         return;
     }
     pool->measuring = true;

@@ -67,13 +67,14 @@ struct mz_pool {
     bool evict_holds; /* it holds the pool: steps wait */
     uint64_t held_ns; /* when it took the pool */
 
-    mz_policy_unit *plan_units; /* [unit_capacity] */
-    mz_plan_step *plan_steps;   /* [2 * unit_capacity]: an eviction may also spill each unit */
-    mz_profile profile;         /* throughputs of this machine, or defaults */
+    mz_policy_unit *plan_units;      /* [unit_capacity] */
+    mz_plan_step *plan_steps;        /* [2 * unit_capacity]: an eviction may also spill each unit */
+    mz_profile profile;              /* throughputs of this machine, or defaults */
     double exact_decode_bytes_per_s; /* of "lossless", for KV that the codec does not take */
-    const char *rates;          /* how it was measured, "measured" or "quick"; NULL: assumed */
+    const char *rates;               /* how it was measured, "measured" or "quick"; NULL: assumed */
     char rates_note[sizeof((mz_pool_status *)0)->rates_note];
-    bool auto_profile;     /* have the machine measured if there is no record */
+    bool rates_stale;      /* they are quick ones of yesterday or before */
+    bool auto_profile;     /* have the machine measured if there is no record, or a stale one */
     bool measuring;        /* a measurement was begun, or could not be */
     char *profile_command; /* that measures; NULL: the one beside this library */
     void *bounce;          /* MZ_BOUNCE_BYTES of addresses, for encoding towards the store */
@@ -110,8 +111,8 @@ mz_status mz_pool_move_out(mz_pool *pool, mz_unit *unit, mz_path path, uint64_t 
 uint32_t mz_pool_profile_load(mz_pool *pool);
 
 /*
- * Before an eviction: take a record that appeared since. After it: have the machine measured if
- * that is wanted and was not tried. By the evicting thread; the lock is held but given up
+ * Before an eviction: take a record that appeared, or replaced a quick one, since. After it: have
+ * the machine measured if that is wanted and was not tried. By the evicting thread; the lock is held but given up
  * meanwhile.
  */
 void mz_pool_profile_renew(mz_pool *pool);

@@ -51,7 +51,8 @@ typedef struct mz_pool_options {
     int restore_depth; /* reads under way; 0: 64, or more if the profile found that to be faster */
     mz_restore_io restore_io; /* how they are done */
     bool auto_profile; /* have this machine measured, in another process, after the first eviction
-                          if `mzcache profile` was never run here */
+                          if `mzcache profile` was never run here, and again when a quick
+                          record is a day old */
     const char *profile_command; /* that does it; NULL: the mzcache beside this library */
     mz_pool_switches switches;
     bool guard;      /* forbid access to evicted ranges: a stray access faults (for tests) */

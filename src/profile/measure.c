@@ -2,11 +2,11 @@
 /*
  * The measurements behind a profile; see measure.h.
  *
- * Reads: `depth` threads take the next request of the file until time is up, each with its own
- * buffer of committed pages. Every rate is work done over time passed between the moment all
- * threads are ready and the moment the last one stops. Codecs work as in an eviction, through their
- * table, on chunks of mz_profile_shape; in full, source and target are larger than the last-level
- * cache.
+ * Reads are measured by read_rate.c, as restores do them but into pages that are there: clearing
+ * pages is measured on its own. Every other rate is work done over time passed between the moment
+ * all threads are ready and the moment the last one stops. Codecs work as in an eviction, through
+ * their table, on chunks of mz_profile_shape; in full, source and target are larger than the
+ * last-level cache.
  */
 #include "profile/measure.h"
 
@@ -22,6 +22,7 @@
 #include "os/direct_io.h"
 #include "os/memory.h"
 #include "os/process.h"
+#include "profile/read_rate.h"
 
 #define MB (1u << 20)
 #define THREADS_MAX 64u
@@ -30,7 +31,7 @@
 /* A quick measurement may run while memory is short: it takes less than 50 MB. */
 #define CODEC_CHUNKS_QUICK 32u
 #define PAGES_QUICK_BYTES (32u * MB)
-#define BUFFER_BYTES (8u * MB)
+#define BUFFER_BYTES (4u * MB) /* of each write */
 
 /* One timed piece of work, done by several threads at once. */
 typedef struct team team;
@@ -111,41 +112,42 @@ static mz_status team_run(team *t, uint32_t threads, double *rate, mz_error *err
 
 /* --- storage --- */
 
+#define WRITE_DEPTH 4u
+
 typedef struct storage {
     mz_file *file;
     uint64_t file_bytes;
-    uint32_t request_bytes;
-    uint8_t *buffers; /* [THREADS_MAX][BUFFER_BYTES] of addresses */
-    bool write;
+    const uint8_t *buffers; /* [WRITE_DEPTH][BUFFER_BYTES] */
 } storage;
 
-static bool storage_work(team *t, uint32_t thread, uint64_t turn, uint64_t *bytes)
+static bool write_work(team *t, uint32_t thread, uint64_t turn, uint64_t *bytes)
 {
     (void)turn;
     storage *s = t->subject;
-    uint64_t requests = s->file_bytes / s->request_bytes;
     uint64_t number = atomic_fetch_add(&t->next, 1);
-    if (s->write && number >= requests) {
+    if (number >= s->file_bytes / BUFFER_BYTES) {
         return false;
     }
-    uint8_t *buffer = s->buffers + (uint64_t)thread * BUFFER_BYTES;
-    uint64_t offset = number % requests * s->request_bytes;
     mz_error error = MZ_ERROR_INIT;
-    mz_status status = s->write ? mz_file_write(s->file, buffer, s->request_bytes, offset, &error)
-                                : mz_file_read(s->file, buffer, s->request_bytes, offset, &error);
-    if (status != MZ_OK) {
+    if (mz_file_write(s->file, s->buffers + (uint64_t)thread * BUFFER_BYTES, BUFFER_BYTES,
+                      number * BUFFER_BYTES, &error) != MZ_OK) {
         atomic_store(&t->failed, true);
         return false;
     }
-    *bytes = s->request_bytes;
+    *bytes = BUFFER_BYTES;
     return true;
 }
 
-static mz_status storage_measure(storage *s, uint32_t depth, uint64_t limit_ns, double *rate,
-                                 mz_error *error)
+/* Write the whole file, with incompressible bytes: some disks and file systems compress. */
+static mz_status measure_writes(storage *s, uint8_t *buffers, double *rate, mz_error *error)
 {
-    team t = {.work = storage_work, .subject = s, .limit_ns = limit_ns};
-    return team_run(&t, depth, rate, error);
+    uint64_t seed = 1;
+    for (uint64_t at = 0; at < WRITE_DEPTH * (uint64_t)BUFFER_BYTES; at += 8) {
+        seed = seed * 6364136223846793005u + 1442695040888963407u;
+        memcpy(buffers + at, &seed, 8);
+    }
+    team t = {.work = write_work, .subject = s, .limit_ns = UINT64_MAX};
+    return team_run(&t, WRITE_DEPTH, rate, error);
 }
 
 static void say(const mz_profile_options *options, const char *what, double share)
@@ -155,28 +157,31 @@ static void say(const mz_profile_options *options, const char *what, double shar
     }
 }
 
-static mz_status measure_reads(storage *s, const mz_profile_options *options,
+static mz_status measure_reads(const storage *s, const mz_profile_options *options,
                                mz_profile_record *record, mz_error *error)
 {
     static const uint32_t full_sizes[] = {64u << 10, 128u << 10, 256u << 10, 512u << 10,
                                           1u << 20,  2u << 20,   4u << 20,   8u << 20};
+    static const uint32_t full_depths[] = {1, 2, 4, 8, 16, 32};
     static const uint32_t quick_sizes[] = {512u << 10, 2u << 20};
-    static const uint32_t depths[] = {1, 2, 4, 8};
+    static const uint32_t quick_depths[] = {8, 32};
     const uint32_t *sizes = options->quick ? quick_sizes : full_sizes;
-    size_t size_count = options->quick ? 2 : 8;
-    uint64_t limit_ns = options->quick ? 120000000u : 350000000u;
-    for (size_t i = 0; i < size_count; i++) {
-        for (size_t k = options->quick ? 2 : 0; k < (options->quick ? 3 : 4); k++) {
-            say(options, "reading", (double)(i * 4 + k) / (double)(size_count * 4));
-            s->request_bytes = sizes[i];
-            mz_profile_read *r = &record->reads[record->read_count];
-            *r = (mz_profile_read){sizes[i], depths[k], 0};
-            mz_status status = storage_measure(s, depths[k], limit_ns, &r->bytes_per_s, error);
-            if (status != MZ_OK) {
-                return status;
-            }
-            record->read_count++;
+    const uint32_t *depths = options->quick ? quick_depths : full_depths;
+    const size_t size_count = options->quick ? 2 : 8, depth_count = options->quick ? 2 : 6;
+    mz_read_load load = {.file = s->file,
+                         .file_bytes = s->file_bytes,
+                         .limit_ns = options->quick ? 120000000u : 250000000u};
+    for (size_t i = 0; i < size_count * depth_count; i++) {
+        say(options, "reading", (double)i / (double)(size_count * depth_count));
+        load.request_bytes = sizes[i / depth_count];
+        load.depth = depths[i % depth_count];
+        mz_profile_read *r = &record->reads[record->read_count];
+        *r = (mz_profile_read){load.request_bytes, load.depth, 0};
+        mz_status status = mz_read_rate(&load, &r->bytes_per_s, error);
+        if (status != MZ_OK) {
+            return status;
         }
+        record->read_count++;
     }
     mz_profile_find_knee(record);
     return MZ_OK;
@@ -187,8 +192,7 @@ static mz_status measure_storage(const mz_os *os, const mz_profile_options *opti
 {
     mz_file file;
     void *buffers;
-    uint64_t room = (uint64_t)THREADS_MAX * BUFFER_BYTES;
-    uint64_t filled = (options->quick ? 4u : 8u) * (uint64_t)BUFFER_BYTES;
+    const uint64_t room = WRITE_DEPTH * (uint64_t)BUFFER_BYTES;
     mz_status status = mz_file_create_temporary(&file, os, options->directory, error);
     if (status != MZ_OK) {
         return status;
@@ -198,24 +202,17 @@ static mz_status measure_storage(const mz_os *os, const mz_profile_options *opti
         mz_file_close(&file);
         return status;
     }
-    storage s = {&file, options->quick ? 128u * MB : 1024ull * MB, 4u * MB, buffers, true};
+    storage s = {&file, options->quick ? 128u * MB : 1024ull * MB, buffers};
     say(options, "writing", 0);
-    status = mz_memory_populate(os, buffers, filled, error);
+    status = mz_memory_populate(os, buffers, room, error);
     if (status == MZ_OK) {
-        /* Incompressible bytes: some disks and file systems compress. */
-        uint64_t seed = 1;
-        for (uint64_t at = 0; at < filled; at += 8) {
-            seed = seed * 6364136223846793005u + 1442695040888963407u;
-            memcpy((uint8_t *)buffers + at, &seed, 8);
-        }
-        status = storage_measure(&s, 4, UINT64_MAX, &record->write_bytes_per_s, error);
+        status = measure_writes(&s, buffers, &record->write_bytes_per_s, error);
     }
-    s.write = false;
+    mz_memory_release(os, buffers, room);
     if (status == MZ_OK) {
         status = measure_reads(&s, options, record, error);
     }
     record->direct = mz_file_is_direct(&file);
-    mz_memory_release(os, buffers, room);
     mz_file_close(&file);
     return status;
 }
@@ -247,8 +244,8 @@ static bool pages_work(team *t, uint32_t thread, uint64_t turn, uint64_t *bytes)
     return true;
 }
 
-static mz_status pages_measure(const mz_os *os, uint64_t bytes, bool huge, uint32_t threads,
-                               double *rate, mz_error *error)
+mz_status mz_profile_measure_pages(const mz_os *os, uint64_t bytes, bool huge, uint32_t threads,
+                                   double *bytes_per_s, mz_error *error)
 {
     void *start;
     mz_status status = mz_memory_reserve(os, bytes, MZ_HUGE_BYTES, &start, error);
@@ -266,7 +263,7 @@ static mz_status pages_measure(const mz_os *os, uint64_t bytes, bool huge, uint3
     if (status == MZ_OK) {
         pages p = {os, start, bytes};
         team t = {.work = pages_work, .subject = &p, .limit_ns = UINT64_MAX};
-        status = team_run(&t, threads, rate, error);
+        status = team_run(&t, threads, bytes_per_s, error);
     }
     mz_memory_release(os, start, bytes);
     return status;
@@ -278,15 +275,17 @@ static mz_status measure_pages(const mz_os *os, const mz_profile_options *option
     uint64_t bytes = options->quick ? PAGES_QUICK_BYTES : 512u * (uint64_t)MB;
     mz_profile_pages *p = &record->pages;
     say(options, "allocating pages", 0);
-    mz_status status = pages_measure(os, bytes, false, 1, &p->small_bytes_per_s, error);
+    mz_status status = mz_profile_measure_pages(os, bytes, false, 1, &p->small_bytes_per_s, error);
     if (status == MZ_OK) {
-        status = pages_measure(os, bytes, true, 1, &p->huge_bytes_per_s, error);
+        status = mz_profile_measure_pages(os, bytes, true, 1, &p->huge_bytes_per_s, error);
     }
     if (status == MZ_OK) {
-        status = pages_measure(os, bytes, false, record->cores, &p->small_all_bytes_per_s, error);
+        status = mz_profile_measure_pages(os, bytes, false, record->cores,
+                                          &p->small_all_bytes_per_s, error);
     }
     if (status == MZ_OK) {
-        status = pages_measure(os, bytes, true, record->cores, &p->huge_all_bytes_per_s, error);
+        status = mz_profile_measure_pages(os, bytes, true, record->cores, &p->huge_all_bytes_per_s,
+                                          error);
     }
     return status;
 }

@@ -17,7 +17,7 @@
 #include "os/directory.h"
 #include "os/process.h"
 
-#define RECORD_VERSION 2
+#define RECORD_VERSION 3 /* 2 read by threads */
 #define KNEE_SHARE 0.95
 
 const mz_codec_shape mz_profile_shape = {MZ_ELEM_F16, MZ_PROFILE_ROW_BYTES, MZ_PROFILE_ROWS};
@@ -39,7 +39,11 @@ mz_status mz_profile_identify(const char *directory, mz_profile_record *record, 
     }
     mz_machine_cpu_name(record->cpu, sizeof record->cpu);
     record->cores = (uint32_t)mz_machine_cores();
-    record->device = (uint64_t)place.st_dev;
+    /* st_dev may be another after each boot (btrfs, device mapper); f_fsid comes from the UUID. */
+    uint64_t id = 0;
+    _Static_assert(sizeof system.f_fsid == sizeof id, "f_fsid has 64 bits");
+    memcpy(&id, &system.f_fsid, sizeof id);
+    record->device = id != 0 ? id : (uint64_t)place.st_dev;
     record->file_system = (uint64_t)system.f_type;
     return MZ_OK;
 }
@@ -296,6 +300,48 @@ void mz_profile_find_knee(mz_profile_record *record)
             record->knee_depth = r->depth;
         }
     }
+}
+
+bool mz_profile_is_stale(const mz_profile_record *record, uint64_t now_s)
+{
+    /* A time to come, from a clock that was set since, counts as long ago. */
+    return record->quick && now_s - record->measured_s >= MZ_PROFILE_QUICK_AGE_S;
+}
+
+static void keep_better(double *rate, double older)
+{
+    *rate = older > *rate ? older : *rate;
+}
+
+void mz_profile_keep_better(mz_profile_record *record, const mz_profile_record *older)
+{
+    for (uint32_t i = 0; i < record->read_count; i++) {
+        mz_profile_read *r = &record->reads[i];
+        for (uint32_t k = 0; k < older->read_count; k++) {
+            const mz_profile_read *o = &older->reads[k];
+            if (o->request_bytes == r->request_bytes && o->depth == r->depth) {
+                keep_better(&r->bytes_per_s, o->bytes_per_s);
+            }
+        }
+    }
+    for (uint32_t i = 0; i < record->codec_count; i++) {
+        mz_profile_codec *c = &record->codecs[i];
+        for (uint32_t k = 0; k < older->codec_count; k++) {
+            const mz_profile_codec *o = &older->codecs[k];
+            if (strcmp(o->codec, c->codec) == 0 && strcmp(o->variant, c->variant) == 0 &&
+                o->threads == c->threads) {
+                keep_better(&c->encode_bytes_per_s, o->encode_bytes_per_s);
+                keep_better(&c->decode_bytes_per_s, o->decode_bytes_per_s);
+            }
+        }
+    }
+    keep_better(&record->pages.small_bytes_per_s, older->pages.small_bytes_per_s);
+    keep_better(&record->pages.huge_bytes_per_s, older->pages.huge_bytes_per_s);
+    keep_better(&record->pages.small_all_bytes_per_s, older->pages.small_all_bytes_per_s);
+    keep_better(&record->pages.huge_all_bytes_per_s, older->pages.huge_all_bytes_per_s);
+    keep_better(&record->write_bytes_per_s, older->write_bytes_per_s);
+    keep_better(&record->memcpy_bytes_per_s, older->memcpy_bytes_per_s);
+    mz_profile_find_knee(record);
 }
 
 /* Best decode rate of a codec by a variant (NULL: any); 0 if there is none. */

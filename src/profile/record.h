@@ -16,7 +16,7 @@
 #include "os/os.h"
 #include "swap/policy.h"
 
-#define MZ_PROFILE_READS 40
+#define MZ_PROFILE_READS 48
 #define MZ_PROFILE_CODECS 64
 
 /* What codecs are measured with: 256 tokens of the size of Qwen3-0.6B's K or V, 512 KB of f16. */
@@ -50,7 +50,7 @@ typedef struct mz_profile_pages {
 typedef struct mz_profile_record {
     char cpu[128];
     uint32_t cores;
-    uint64_t device;      /* st_dev of the store directory */
+    uint64_t device;      /* f_fsid of the store directory, or st_dev where there is none */
     uint64_t file_system; /* f_type of statfs */
     bool direct;          /* false: the file system refused O_DIRECT, reads were buffered */
     bool quick;           /* measured in two seconds instead of in full */
@@ -88,6 +88,18 @@ mz_status mz_profile_load(const char *path, const mz_profile_record *expected,
 
 /* Load the record of this machine for a store directory. Errors: those of path and load. */
 mz_status mz_profile_find(const char *directory, mz_profile_record *record, mz_error *error);
+
+/* Age at which a quick record is worth another measurement. */
+#define MZ_PROFILE_QUICK_AGE_S (24u * 60 * 60)
+
+/* Whether it was measured quickly, perhaps while the machine was busy, and so long ago. */
+bool mz_profile_is_stale(const mz_profile_record *record, uint64_t now_s);
+
+/*
+ * Of every rate that both have keep the better one in `record`: whatever else the machine did made
+ * a rate worse, never better.
+ */
+void mz_profile_keep_better(mz_profile_record *record, const mz_profile_record *older);
 
 /* Smallest request and depth that reach 95 % of the best read rate. Sets both knee fields. */
 void mz_profile_find_knee(mz_profile_record *record);

@@ -4,7 +4,7 @@
  * eviction, plans the later ones with what was measured, and the host never notices the process.
  * Method: the real command, in an empty cache directory. Beside the evictions a thread asks for any
  * child as a host may, and SIGCHLD is counted. The rates are compared with those in the record,
- * read by the JSON library.
+ * read by the JSON library. Older records are made from that one.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,9 +21,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "pool/fixture.h"
+#include "pool/internal.h"
 
 #define PATIENCE_S 120 /* a measurement on a busy machine, under a sanitizer */
 
@@ -184,6 +186,80 @@ static void a_pool_with_a_record_measures_nothing(void **state)
     toy_close(&toy);
 }
 
+/* Change the record of the tests before. */
+static void set_in_record(const char *path, const char *name, json_t *value)
+{
+    json_t *record = json_load_file(path, 0, NULL);
+    assert_non_null(record);
+    assert_int_equal(json_object_set_new(record, name, value), 0);
+    assert_int_equal(json_dump_file(record, path, 0), 0);
+    json_decref(record);
+}
+
+static json_int_t measured_s(const char *path)
+{
+    json_t *record = json_load_file(path, 0, NULL);
+    json_int_t when = json_integer_value(json_object_get(record, "measured_s"));
+    json_decref(record);
+    return when;
+}
+
+/* What was measured yesterday on a busy machine is measured again, what is better in it stays. */
+static void a_quick_record_of_yesterday_is_made_better(void **state)
+{
+    (void)state;
+    char path[512];
+    toy_model toy;
+    assert_int_equal(find_records(path, sizeof path), 1);
+    const json_int_t yesterday = time(NULL) - 25 * 60 * 60;
+    json_t *slow =
+        json_pack("[{s:i, s:i, s:f}]", "request_bytes", 2 << 20, "depth", 8, "bytes_per_s", 1.0);
+    set_in_record(path, "reads", slow);
+    set_in_record(path, "write_bytes_per_s", json_real(1e15));
+    set_in_record(path, "measured_s", json_integer(yesterday));
+    toy_open_profiled(&toy, "lossless", MZ_TEST_COMMAND);
+    toy_write_kv(&toy, 256);
+    assert_int_equal(status_of(&toy).plan_read_bytes_per_s, 1);
+    evict_some(&toy);
+    for (int i = 0; i < PATIENCE_S * 20 && measured_s(path) == yesterday; i++) {
+        usleep(50000);
+    }
+    assert_true(measured_s(path) > yesterday);
+    evict_some(&toy);
+    assert_true(status_of(&toy).plan_read_bytes_per_s > 1);
+    assert_string_equal(status_of(&toy).rates, "quick");
+    json_t *record = json_load_file(path, 0, NULL);
+    assert_true(json_number_value(json_object_get(record, "write_bytes_per_s")) == 1e15);
+    json_decref(record);
+    toy_close(&toy);
+}
+
+/* One measured in full is neither measured again nor replaced by a quick one, however old. */
+static void a_full_record_stays(void **state)
+{
+    (void)state;
+    char path[512], arguments[1024];
+    toy_model toy;
+    assert_int_equal(find_records(path, sizeof path), 1);
+    toy_open_profiled(&toy, "lossless", "/nowhere/mzcache");
+    toy_write_kv(&toy, 256);
+    assert_string_equal(status_of(&toy).rates, "quick");
+    set_in_record(path, "quick", json_false());
+    set_in_record(path, "measured_s", json_integer(1700000000));
+    evict_some(&toy);
+    assert_string_equal(status_of(&toy).rates, "measured"); /* found by the next eviction */
+    evict_some(&toy);
+    assert_string_equal(status_of(&toy).rates_note, "");
+    snprintf(arguments, sizeof arguments,
+             MZ_TEST_COMMAND " profile --quick --store %s >%s/out 2>&1",
+             mz_store_directory(toy.pool->store), cache);
+    assert_int_equal(system(arguments), 0);
+    assert_int_equal(measured_s(path), 1700000000);
+    snprintf(arguments, sizeof arguments, "%s/out", cache);
+    unlink(arguments);
+    toy_close(&toy);
+}
+
 static void without_a_command_evictions_go_on(void **state)
 {
     (void)state;
@@ -223,6 +299,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_second_eviction_plans_with_what_was_measured),
         cmocka_unit_test(a_pool_with_a_record_measures_nothing),
+        cmocka_unit_test(a_quick_record_of_yesterday_is_made_better),
+        cmocka_unit_test(a_full_record_stays),
         cmocka_unit_test(without_a_command_evictions_go_on),
         cmocka_unit_test(a_pool_that_must_not_measure_does_not),
     };

@@ -117,6 +117,42 @@ static void unit_times_follow_from_rates_and_sizes(void **state)
     assert_int_equal(survey.threshold, 120);
 }
 
+static void quick_records_grow_stale_and_others_do_not(void **state)
+{
+    (void)state;
+    mz_profile_record r = sample();
+    assert_false(mz_profile_is_stale(&r, r.measured_s + 1000000));
+    r.quick = true;
+    assert_false(mz_profile_is_stale(&r, r.measured_s));
+    assert_false(mz_profile_is_stale(&r, r.measured_s + 86399));
+    assert_true(mz_profile_is_stale(&r, r.measured_s + 86400));
+    assert_true(mz_profile_is_stale(&r, r.measured_s - 1)); /* the clock was set back */
+}
+
+static void of_two_records_the_better_rates_are_kept(void **state)
+{
+    (void)state;
+    mz_profile_record r = sample(), older = sample();
+    older.reads[0].bytes_per_s = 1.96e9;                       /* was 1.0: now the knee */
+    older.reads[3] = (mz_profile_read){524288, 16, 9e9};       /* not measured this time */
+    older.codecs[1].encode_bytes_per_s = 8e9;                  /* was 9 */
+    older.codecs[1].decode_bytes_per_s = 17e9;                 /* was 16 */
+    older.pages = (mz_profile_pages){1.8e9, 5e9, 1.7e9, 13e9}; /* were 1.7, 6, 1.8, 12 */
+    older.write_bytes_per_s = 1e9;                             /* was 1.75 */
+    older.memcpy_bytes_per_s = 11e9;                           /* was 10 */
+    mz_profile_keep_better(&r, &older);
+    assert_true(r.reads[0].bytes_per_s == 1.96e9 && r.reads[3].bytes_per_s == 2.0e9);
+    assert_int_equal(r.read_count, 4);
+    assert_int_equal(r.knee_request_bytes, 65536);
+    assert_int_equal(r.knee_depth, 1);
+    assert_true(r.codecs[1].encode_bytes_per_s == 9e9 && r.codecs[1].decode_bytes_per_s == 17e9);
+    assert_true(r.codecs[0].decode_bytes_per_s == 2.5e9);
+    assert_true(r.pages.small_bytes_per_s == 1.8e9 && r.pages.huge_bytes_per_s == 6e9);
+    assert_true(r.pages.small_all_bytes_per_s == 1.8e9 && r.pages.huge_all_bytes_per_s == 13e9);
+    assert_true(r.write_bytes_per_s == 1.75e9 && r.memcpy_bytes_per_s == 11e9);
+    assert_int_equal(r.measured_s, 1700000000);
+}
+
 static void an_older_record_is_refused(void **state)
 {
     (void)state;
@@ -208,6 +244,8 @@ int main(void)
         cmocka_unit_test(the_knee_is_the_smallest_that_saturates),
         cmocka_unit_test(the_summary_takes_the_best_rates),
         cmocka_unit_test(unit_times_follow_from_rates_and_sizes),
+        cmocka_unit_test(quick_records_grow_stale_and_others_do_not),
+        cmocka_unit_test(of_two_records_the_better_rates_are_kept),
         cmocka_unit_test(a_record_comes_back_as_saved),
         cmocka_unit_test(an_older_record_is_refused),
         cmocka_unit_test(a_cut_off_record_is_refused),
