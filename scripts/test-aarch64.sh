@@ -11,8 +11,8 @@ cd "$(dirname "$0")/.."
 
 COMPILER=aarch64-linux-gnu-gcc
 OUT=build-aarch64
-TESTS="kernels_test q4_kernels_test"
-KERNELS="src/kernels/generic.c src/kernels/generic_q4.c src/kernels/dispatch.c src/kernels/neon/*.c"
+TESTS="kernels_test q4_kernels_test cachegen_kernels_test"
+KERNELS="src/kernels/generic*.c src/kernels/dispatch.c src/kernels/neon/*.c"
 
 emulator="$(command -v qemu-aarch64 || command -v qemu-aarch64-static || true)"
 if ! command -v "$COMPILER" >/dev/null || [ -z "$emulator" ]; then

@@ -8,11 +8,11 @@
  * tables and stream, so that several cores could share a span. In a block:
  *
  * 1. All values go to one grid of step 2^e, which suits the block: the largest power of two that is
- *    at most a quarter (STRENGTH) of the mean |x[t] - x[t-1]|. The noise is the same in all channels,
- *    and those that spread further get more bits from the entropy coder, which is what costs least
- *    for a given mean error; grids by channel were worse in keys (docs/codecs.md). A layer with finer
- *    structure gets a finer grid without the codec knowing its number, which stands in for
- *    CacheGen's table of bins by layer.
+ *    at most a quarter (STRENGTH) of the mean |x[t] - x[t-1]|. The noise is the same in all
+ *    channels, and those that spread further get more bits from the entropy coder, which is what
+ *    costs least for a given mean error; grids by channel were worse in keys (docs/codecs.md). A
+ *    layer with finer structure gets a finer grid without the codec knowing its number, which
+ *    stands in for CacheGen's table of bins by layer.
  * 2. What is left is lossless: center, prediction from the token before, model of the channel's
  *    class, rANS with 32 interleaved states (kernels/cg.h, codec/cachegen_model.h). CacheGen takes
  *    the difference to an anchor token per group so that tokens can be decoded side by side. Here

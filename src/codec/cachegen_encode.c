@@ -158,6 +158,34 @@ static uint32_t make_models(const mz_cg_block *of, const int16_t *residual,
     return corrections;
 }
 
+/* Whether any residual of a row is larger than its lane's top; few rows have one. */
+static bool row_lies_beyond(const int16_t *residual, const int16_t *tops)
+{
+    int beyond = 0;
+    for (uint32_t lane = 0; lane < MZ_CG_LANES; lane++) {
+        beyond |= (residual[lane] > tops[lane]) | (residual[lane] < -tops[lane]);
+    }
+    return beyond != 0;
+}
+
+/* Hold the residuals of a row within their tops. Returns the end of what was listed. */
+static uint8_t *correct_row(int16_t *residual, uint32_t first, const int16_t *tops, uint8_t *out)
+{
+    for (uint32_t lane = 0; lane < MZ_CG_LANES; lane++) {
+        int16_t is = residual[lane], top = tops[lane];
+        int16_t held = is > top ? top : is < -top ? (int16_t)-top : is;
+        if (held != is) {
+            uint16_t place = (uint16_t)(first + lane);
+            int16_t added = (int16_t)(is - held);
+            memcpy(out, &place, sizeof place);
+            memcpy(out + 2, &added, sizeof added);
+            out += MZ_CG_CORRECTION_BYTES;
+            residual[lane] = held;
+        }
+    }
+    return out;
+}
+
 /* Hold residuals within their models, and list what that takes from them. */
 static uint8_t *correct(const mz_cg_block *of, int16_t *residual, const mz_cg_channels *about,
                         const mz_cg_model *models, uint16_t in_use, uint8_t *out)
@@ -169,16 +197,9 @@ static uint8_t *correct(const mz_cg_block *of, int16_t *residual, const mz_cg_ch
             unsigned class = about->class[strip * MZ_CG_LANES + lane];
             tops[lane] = models[mz_cg_model_number(in_use, class)].top;
         }
-        for (uint32_t i = 0; i < of->rows * MZ_CG_LANES; i++, place++) {
-            int16_t top = tops[i % MZ_CG_LANES], is = residual[place];
-            int16_t held = is > top ? top : is < -top ? (int16_t)-top : is;
-            if (held != is) {
-                uint16_t where = (uint16_t)place;
-                int16_t added = (int16_t)(is - held);
-                memcpy(out, &where, sizeof where);
-                memcpy(out + 2, &added, sizeof added);
-                out += MZ_CG_CORRECTION_BYTES;
-                residual[place] = held;
+        for (uint32_t row = 0; row < of->rows; row++, place += MZ_CG_LANES) {
+            if (row_lies_beyond(residual + place, tops)) {
+                out = correct_row(residual + place, place, tops, out);
             }
         }
     }

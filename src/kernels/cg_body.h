@@ -3,9 +3,11 @@
  * The steps of "cachegen" in plain C, for each instruction set to compile by its own options.
  *
  * Every inner loop goes over the 32 lanes of a strip without a branch, which is what compilers turn
- * into vector instructions, so only what they can't (the entropy coder, which takes a number of
- * words that depends on the data, and f16 by hardware) is written by hand in the wide variants. One
+ * into vector instructions, so only what they can't is written by hand in the wide variants: the
+ * entropy coder, which takes a number of words that depends on the data, and f16 by hardware. One
  * source for all keeps them equal.
+ *
+ * The including file defines load_row before: the 32 finite f16 at `from` as f32.
  */
 #ifndef MZ_KERNELS_CG_BODY_H
 #define MZ_KERNELS_CG_BODY_H
@@ -15,36 +17,51 @@
 #include "kernels/cg.h"
 #include "kernels/f16.h"
 
+static inline void load_row(const uint16_t *from, float *value);
+
 static inline int16_t mz_cg_clamp(int32_t value, int32_t limit)
 {
     value = value > limit ? limit : value;
     return (int16_t)(value < -limit ? -limit : value);
 }
 
+/* To the nearest integer, ties to even, for magnitudes below 2^22: the sum has no further bits. */
+static inline float mz_cg_rounded(float value)
+{
+    return value + 0x1.8p23f - 0x1.8p23f;
+}
+
 static void body_measure(const uint16_t *source, size_t stride, size_t rows, mz_cg_measure *sums)
 {
+    mz_cg_measure of = *sums; /* ours alone: nothing that is stored can change what is read */
+    float before[MZ_CG_LANES], value[MZ_CG_LANES];
     for (size_t row = 0; row < rows; row++) {
         const uint16_t *from = source + row * stride;
-        const uint16_t *before = row > 0 ? from - stride : from;
         for (size_t lane = 0; lane < MZ_CG_LANES; lane++) {
             uint16_t magnitude = (uint16_t)(from[lane] & MZ_F16_MAGNITUDE);
-            uint16_t largest = sums->largest[lane];
-            sums->largest[lane] = magnitude > largest ? magnitude : largest;
+            of.largest[lane] = magnitude > of.largest[lane] ? magnitude : of.largest[lane];
         }
-        for (size_t lane = 0; lane < MZ_CG_LANES; lane++) {
-            float moved = mz_f32_from_f16(from[lane]) - mz_f32_from_f16(before[lane]);
-            sums->moved[lane] += moved < 0 ? -moved : moved;
+        load_row(from, value);
+        if (row > 0) {
+            for (size_t lane = 0; lane < MZ_CG_LANES; lane++) {
+                float moved = value[lane] - before[lane];
+                of.moved[lane] += moved < 0 ? -moved : moved;
+            }
         }
+        memcpy(before, value, sizeof before);
     }
+    *sums = of;
 }
 
 static bool body_on_grid(const uint16_t *source, size_t stride, size_t rows, float inverse)
 {
     for (size_t row = 0; row < rows; row++) {
+        float value[MZ_CG_LANES];
         int off = 0;
+        load_row(source + row * stride, value);
         for (size_t lane = 0; lane < MZ_CG_LANES; lane++) {
-            float scaled = mz_f32_from_f16(source[row * stride + lane]) * inverse;
-            off |= (float)mz_round_f32(scaled) != scaled;
+            float scaled = value[lane] * inverse;
+            off |= mz_cg_rounded(scaled) != scaled;
         }
         if (off != 0) {
             return false;
@@ -58,12 +75,14 @@ static uint16_t body_quantize(const uint16_t *source, size_t stride, size_t rows
 {
     uint16_t any[MZ_CG_LANES] = {0};
     for (size_t row = 0; row < rows; row++) {
+        float value[MZ_CG_LANES];
+        int16_t made[MZ_CG_LANES];
+        load_row(source + row * stride, value);
         for (size_t lane = 0; lane < MZ_CG_LANES; lane++) {
-            float scaled = mz_f32_from_f16(source[row * stride + lane]) * inverse;
-            int16_t made = mz_cg_clamp(mz_round_f32(scaled), limit);
-            q[row * MZ_CG_LANES + lane] = made;
-            any[lane] = (uint16_t)(any[lane] | (uint16_t)made);
+            made[lane] = mz_cg_clamp((int32_t)mz_cg_rounded(value[lane] * inverse), limit);
+            any[lane] = (uint16_t)(any[lane] | (uint16_t)made[lane]);
         }
+        memcpy(q + row * MZ_CG_LANES, made, sizeof made);
     }
     uint16_t all = 0;
     for (size_t lane = 0; lane < MZ_CG_LANES; lane++) {

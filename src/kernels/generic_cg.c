@@ -8,6 +8,13 @@
 #include "kernels/cg.h"
 #include "kernels/cg_body.h"
 
+static inline void load_row(const uint16_t *from, float *value)
+{
+    for (size_t lane = 0; lane < MZ_CG_LANES; lane++) {
+        value[lane] = mz_f32_from_f16(from[lane]);
+    }
+}
+
 void mz_cg_pack(const int16_t *residual, size_t rows, const uint32_t *symbols, const uint32_t *base,
                 uint32_t *state, uint8_t **end)
 {

@@ -15,6 +15,14 @@
 #define VECTORS 4u
 #define STATES 8u
 
+static inline void load_row(const uint16_t *from, float *value)
+{
+    for (size_t lane = 0; lane < MZ_CG_LANES; lane += STATES) {
+        __m128i half = _mm_loadu_si128((const __m128i *)(const void *)(from + lane));
+        _mm256_storeu_ps(value + lane, _mm256_cvtph_ps(half));
+    }
+}
+
 /* Decode one symbol in each of eight lanes; *in moves past the words taken. */
 static inline __m256i step(__m256i *state, const uint32_t *slots, __m256i base, const uint8_t **in)
 {

@@ -19,6 +19,14 @@ static inline __m512i load(const uint32_t *at)
     return _mm512_loadu_si512(at);
 }
 
+static inline void load_row(const uint16_t *from, float *value)
+{
+    for (size_t lane = 0; lane < MZ_CG_LANES; lane += STATES) {
+        __m256i half = _mm256_loadu_si256((const __m256i *)(const void *)(from + lane));
+        _mm512_storeu_ps(value + lane, _mm512_cvtph_ps(half));
+    }
+}
+
 /* Decode one symbol in each of sixteen lanes; *in moves past the words taken. */
 static inline __m256i step(__m512i *state, const uint32_t *slots, __m512i base, const uint8_t **in)
 {

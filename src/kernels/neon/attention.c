@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The loops of attention for NEON: 16 sums of 4 floats leave 16 registers for the rest. */
 #include <arm_neon.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #define LANES 4

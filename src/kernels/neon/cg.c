@@ -8,6 +8,13 @@
 #include "kernels/cg.h"
 #include "kernels/cg_body.h"
 
+static inline void load_row(const uint16_t *from, float *value)
+{
+    for (size_t lane = 0; lane < MZ_CG_LANES; lane++) {
+        value[lane] = mz_f32_from_f16(from[lane]);
+    }
+}
+
 const mz_cg_kernels mz_cg_neon = {
     .measure = body_measure,
     .on_grid = body_on_grid,
