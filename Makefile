@@ -50,7 +50,7 @@ test-aarch64: ## run the kernels' tests as 64-bit ARM programs, where compiler a
 REAL_MODELS = models/SmolLM2-135M-Instruct.Q4_1.gguf models/gemma-3-270m-q4_k_m.gguf
 BENCH_MODELS = $(REAL_MODELS) models/qwen3-0.6b-f16.gguf
 BENCH_TEXT = /usr/share/common-licenses/GPL-3
-BENCH_SUITES = resident evict ttft bound overlap order hybrid
+BENCH_SUITES = storage resident evict ttft bound overlap order hybrid
 
 models/qwen3-0.6b-f16.gguf: | build models
 	@build/bin/mzcache-mkmodel qwen3-0.6b $@

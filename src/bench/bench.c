@@ -13,6 +13,8 @@ const mz_bench_suite mz_bench_suites[] = {
     {"overlap", "first token by what overlaps in a restore (Figure 11a)", true, mz_bench_overlap},
     {"order", "first token by which layers left first (Figure 11b)", true, mz_bench_order},
     {"hybrid", "first token by the paths of a restore (Figure 12)", true, mz_bench_hybrid},
+    {"storage", "what bounds a restore: flash, new pages, beside computing", false,
+     mz_bench_storage},
     {"codec", "codecs by kernels and threads, against memcpy", false, mz_bench_codec},
     {"codecs", "what codecs save and cost (Table 2, Figure 14)", true, mz_bench_codecs},
     {NULL, NULL, false, NULL},

@@ -135,6 +135,29 @@ class BenchTest(unittest.TestCase):
         self.assertGreater(sum(line["decoded_mib"] for line in lines[4:8]), 0)
         self.assertGreater(sum(line["decoded_mib"] for line in lines[8:]), 0)
 
+    def test_storage(self):
+        for options, name in ((["-m", self.model], "tiny.gguf"), ([], "of its own")):
+            result = subprocess.run([COMMAND, "bench", "storage", "--store", self.folder.name,
+                                     "--repeats", "1", "--json", *options], text=True,
+                                    capture_output=True, timeout=300, check=False)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            lines = [json.loads(line) for line in result.stdout.splitlines()][1:]
+            self.assertEqual({line["file"] for line in lines}, {name})
+            for what in ("flash into a few pages", "flash into new pages"):
+                mine = {(line["depth"], line["beside"]): line for line in lines
+                        if line["what"] == what}
+                self.assertEqual(set(mine), {(depth, beside) for depth in (8, 16, 32)
+                                             for beside in ("nothing", "computing")})
+            for line in lines:
+                self.assertEqual("memory_gbps" in line, line["beside"] == "computing")
+                self.assertEqual("gbps" in line, line["what"] != "memory read by all cores")
+                for key in ("gbps", "memory_gbps"):
+                    self.assertGreater(line.get(key, 1), 0)
+            self.assertEqual(sum("clearing" in line["what"] for line in lines), 4)
+        # Its file has no name, and is gone.
+        self.assertLessEqual({p.name for p in pathlib.Path(self.folder.name).iterdir()
+                              if p.stat().st_size == 512 * MIB}, set())
+
     def trace_events(self, name):
         with open(f"{self.folder.name}/{name}", encoding="utf-8") as file:
             return json.load(file)
