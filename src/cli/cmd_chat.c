@@ -109,6 +109,7 @@ static bool obey(chat *talk, const char *line)
     } else {
         fputs(commands_help, stdout);
     }
+    fflush(stdout); /* a program may read it through a pipe and wait for it */
     return true;
 }
 
