@@ -15,6 +15,8 @@ const mz_bench_suite mz_bench_suites[] = {
     {"hybrid", "first token by the paths of a restore (Figure 12)", true, mz_bench_hybrid},
     {"storage", "what bounds a restore: flash, new pages, beside computing", false,
      mz_bench_storage},
+    {"attention", "attention on KV as it is stored, against the bare engine", false,
+     mz_bench_attention},
     {"codec", "codecs by kernels and threads, against memcpy", false, mz_bench_codec},
     {"codecs", "what codecs save and cost (Table 2, Figure 14)", true, mz_bench_codecs},
     {NULL, NULL, false, NULL},

@@ -6,6 +6,7 @@
 #include "bench/bench.h"
 
 bool mz_bench_storage(const mz_bench_options *options);
+bool mz_bench_attention(const mz_bench_options *options);
 bool mz_bench_codec(const mz_bench_options *options);
 bool mz_bench_codecs(const mz_bench_options *options);
 bool mz_bench_resident(const mz_bench_options *options);

@@ -39,8 +39,9 @@ static void print_help(void)
         "      --trace FILE         write what happened when, for a trace viewer: what t.json is\n"
         "                           given for goes to t-MODEL.json, or where rows of a suite have\n"
         "                           runs of their own to t-MODEL-ROW.json, that of the last run\n"
-        "\nAll suites but codec and storage need -m; several (at most 8) are measured one after the\n"
-        "other. storage reads that file, or one of 512 MiB that it makes in the store directory.\n"
+        "\nAll suites but attention, codec and storage need -m; several (at most 8) are measured one\n"
+        "after the other. storage reads that file, or one of 512 MiB that it makes in the store\n"
+        "directory.\n"
         "Exit codes: 0 done, 1 failed, 2 wrong use.\n",
         stdout);
 }

@@ -46,6 +46,9 @@ typedef struct mz_attention_kernels {
     /* out [rows][dim] += p [rows][MZ_ATTENTION_TILE] . tile [tokens][dim] */
     void (*accumulate)(const float *p, size_t rows, size_t tokens, const float *tile, size_t dim,
                        float *out);
+    /* To measure the processor with: `steps` rounds of independent fused products in registers. */
+    float (*fuse)(size_t steps);
+    size_t fuse_flops; /* of a round */
 } mz_attention_kernels;
 
 extern const mz_attention_kernels mz_attention_generic;

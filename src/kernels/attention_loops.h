@@ -310,11 +310,37 @@ static void accumulate(const float *p, size_t rows, size_t tokens, const float *
     product(p, TILE, tile, dim, tokens, out, rows, 1);
 }
 
+/* Twelve sums, more than any core needs to keep two units busy that take five cycles. */
+#define FUSED 12
+
+static float fuse(size_t steps)
+{
+    vector sums[FUSED];
+    /* Volatile, so that the compiler can't compute anything in advance. */
+    volatile float factor = 0.5f, term = 1.0f;
+    vector a = broadcast(factor), b = broadcast(term), total = {0};
+#pragma GCC unroll 12
+    for (int i = 0; i < FUSED; i++) {
+        sums[i] = broadcast((float)i);
+    }
+    for (size_t step = 0; step < steps; step++) {
+#pragma GCC unroll 12
+        for (int i = 0; i < FUSED; i++) {
+            sums[i] = sums[i] * a + b;
+        }
+    }
+#pragma GCC unroll 12
+    for (int i = 0; i < FUSED; i++) {
+        total += sums[i];
+    }
+    return vector_sum(total);
+}
+
 #define MZ_ATTENTION_TABLE                                                                        \
     {                                                                                             \
         .from_f16 = from_f16, .from_q8 = from_q8, .transpose = transpose, .scores = scores,       \
         .scores_few = scores_few, .add_mask = add_mask, .softmax = softmax, .scale = scale,       \
-        .accumulate = accumulate                                                                  \
+        .accumulate = accumulate, .fuse = fuse, .fuse_flops = 2 * FUSED * LANES                   \
     }
 
 #endif

@@ -158,6 +158,25 @@ class BenchTest(unittest.TestCase):
         self.assertLessEqual({p.name for p in pathlib.Path(self.folder.name).iterdir()
                               if p.stat().st_size == 512 * MIB}, set())
 
+    def test_attention(self):
+        lines = self.lines("attention", "--repeats", "1")
+        kinds = [(line["shape"], line["rows"], line["kv"]) for line in lines]
+        self.assertEqual(kinds, [(shape, rows, kv)
+                                 for shape in ("Qwen3-0.6B", "SmolLM2-135M", "EXAONE-4.0-1.2B")
+                                 for rows in (1, 8, 512) for kv in ("f16", "q8")])
+        for line in lines:
+            self.check_members(line, "ms stock_ms speedup read_share fma_share read_gbps fma_gflops")
+            self.assertEqual(line["context_tokens"], TOKENS)
+            self.assertAlmostEqual(line["stock_ms"] / line["ms"] / line["speedup"], 1, delta=1e-3)
+            # Values are below 3.5. Stock rounds q to 11 bits, q8 K and V to 1/124 of a group's largest.
+            self.assertLess(line["difference"], 0.05)
+            self.assertGreater(line["difference"], 0)
+        for tokens in ("300", "256"):
+            result = subprocess.run([COMMAND, "bench", "attention", "-c", tokens], text=True,
+                                    capture_output=True, timeout=60, check=False)
+            self.assertEqual(result.returncode, 1)
+            self.assertIn("chunks", result.stderr)
+
     def trace_events(self, name):
         with open(f"{self.folder.name}/{name}", encoding="utf-8") as file:
             return json.load(file)

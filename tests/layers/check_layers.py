@@ -24,7 +24,7 @@ LAYERS = [
     ["pool"],
     ["pressure"],
     ["control"],
-    ["plugin", "llm", "mkmodel"],
+    ["plugin", "llm", "mkmodel", "stockattn"],
     ["bench"],
     ["cli"],
 ]
@@ -34,7 +34,7 @@ RANK = {part: rank for rank, parts in enumerate(LAYERS) for part in parts}
 # like it; tests/host drives whole hosts. llama.h itself brings ggml's headers into src/llm.
 OWNED_HEADERS = [
     (re.compile(r"(.*/)?(ggml|gguf)[^/]*\.h"),
-     ["src/plugin", "src/llm", "src/mkmodel", "tests/plugin", "tests/llm", "tests/host"]),
+     ["src/plugin", "src/llm", "src/mkmodel", "src/stockattn", "tests/plugin", "tests/llm", "tests/host"]),
     (re.compile(r"(.*/)?llama[^/]*\.h"), ["src/llm", "tests/llm", "tests/plugin", "tests/host"]),
     (re.compile(r"(\w*intrin|arm_(neon|sve|acle))\.h"), ["src/kernels"]),
 ]

@@ -88,7 +88,8 @@ class LayersTest(unittest.TestCase):
         for line in ("#include <ggml.h>", '#include "ggml-backend.h"'):
             self.assert_bad({"src/pool/a.c": C_SPDX + line + "\n"},
                             f"src/pool/a.c:2: {line[10:-1]} may be included only in "
-                            "src/plugin, src/llm, src/mkmodel, tests/plugin, tests/llm, tests/host")
+                            "src/plugin, src/llm, src/mkmodel, src/stockattn, tests/plugin, tests/llm, "
+                            "tests/host")
 
     def test_llama_outside_llm(self):
         self.assert_bad({"src/plugin/a.c": C_SPDX + "#include <llama.h>\n"},
