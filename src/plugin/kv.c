@@ -204,6 +204,13 @@ static mz_status seal_layer(mz_arena *arena, mz_record *record, mz_record *partn
         if (partner != NULL) {
             seal_record(arena, partner);
         }
+    } else {
+        /* Forgotten within the step, before an eviction could take it for empty; the next graph
+         * tries again. */
+        mz_pool_remove_range(pool, record->address, mz_page_ceil(record->bytes));
+        if (partner != NULL) {
+            mz_pool_remove_range(pool, partner->address, mz_page_ceil(partner->bytes));
+        }
     }
     mz_pool_step_end(pool);
     return status;

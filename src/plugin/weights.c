@@ -530,6 +530,11 @@ mz_status mz_weights_seal_plain(mz_arena *arena, mz_error *error)
         list[i]->sealed = true;
         arena->unsealed_count--;
     }
+    /* What was registered in vain is forgotten within the step, before an eviction could take it for
+     * empty; the next graph tries again from the start. */
+    for (size_t i = 0; i < count && status != MZ_OK; i++) {
+        mz_pool_remove_range(pool, list[i]->address, mz_page_ceil(list[i]->bytes));
+    }
     mz_pool_step_end(pool);
     free(list);
     return status;

@@ -74,8 +74,8 @@ MZ_API mz_status mz_pool_add_source(mz_pool *pool, const char *path, int32_t *so
 
 MZ_API mz_status mz_pool_add_unit(mz_pool *pool, const mz_unit_desc *desc, mz_error *error);
 
-/* Forget every unit that lies in the range (its buffer is being freed). Waits for restores of
- * it. */
+/* Forget every unit that begins in the range (its buffer is being freed, or not all of it could be
+ * registered). Waits for restores of it. Inside a step of the calling thread it is part of that. */
 MZ_API void mz_pool_remove_range(mz_pool *pool, const void *address, uint64_t bytes);
 
 /* Begin a step: waits while an eviction holds the pool. Steps nest across threads, not within

@@ -237,7 +237,13 @@ void mz_pool_remove_range(mz_pool *pool, const void *address, uint64_t bytes)
 {
     uintptr_t start = (uintptr_t)address;
     uintptr_t end = start + bytes;
-    mz_pool_step_begin(pool); /* no eviction goes on meanwhile */
+    pthread_mutex_lock(&pool->restore.lock);
+    /* A second step of one thread might wait for an eviction, which waits for the first. */
+    bool in_step = mz_pool_in_step(pool);
+    pthread_mutex_unlock(&pool->restore.lock);
+    if (!in_step) {
+        mz_pool_step_begin(pool); /* no eviction goes on meanwhile */
+    }
     pthread_mutex_lock(&pool->restore.lock);
     wait_for_restores(pool, start, end);
     uint32_t entries = 0;
@@ -263,7 +269,9 @@ void mz_pool_remove_range(mz_pool *pool, const void *address, uint64_t bytes)
     pool->unit_count = kept;
     pthread_cond_broadcast(&pool->restore.change);
     pthread_mutex_unlock(&pool->restore.lock);
-    mz_pool_step_end(pool);
+    if (!in_step) {
+        mz_pool_step_end(pool);
+    }
 }
 
 mz_status mz_pool_clear(mz_pool *pool, void *address, uint64_t bytes, mz_error *error)
