@@ -28,8 +28,9 @@
  * So it must be shown that y, on a grid of at least 2^c(x), takes the first branch of (a), which is
  * so if c(y) <= c(x) + 1. Rounding moves a value by at most half a step (one step, if it is close
  * below 65504 and must not be rounded up out of f16), so the mean difference grows by at most two
- * steps, which are 2 * STRENGTH < 1 of it: it doesn't double, nor does the maximum. All q * 2^e are
- * f16s: where |q| is above 2^11, x has no finer parts than the step and wasn't rounded.
+ * steps, which are 2 * STRENGTH < 1 of it: it doesn't double, nor does the maximum. (If the maximum
+ * sets c, STRENGTH of the mean difference is below one step and stays below 1 + 2 * STRENGTH.) All
+ * q * 2^e are f16s: where |q| is above 2^11, x has no finer parts than the step and wasn't rounded.
  *
  * Payload: [blocks] u32 bytes of each block, then the blocks: those of the first 256 rows by
  * channel, then those of the next rows. A block:

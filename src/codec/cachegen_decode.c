@@ -180,6 +180,21 @@ static bool decode_coded(const mz_cg_block *of, const uint8_t *source, size_t by
     return is_at_end(&from, head.state);
 }
 
+/* Rows as they are; false if a value is not finite. */
+static bool copy_rows(const mz_cg_block *of, const uint8_t *source, uint16_t *target)
+{
+    const size_t count = (size_t)of->strips * MZ_CG_LANES;
+    int wrong = 0;
+    for (uint32_t row = 0; row < of->rows; row++, source += count * sizeof *target) {
+        uint16_t *to = target + row * of->stride;
+        memcpy(to, source, count * sizeof *to);
+        for (size_t i = 0; i < count; i++) {
+            wrong |= (to[i] & MZ_F16_MAGNITUDE) >= MZ_F16_INFINITY;
+        }
+    }
+    return wrong == 0;
+}
+
 bool mz_cg_decode_block(const mz_cg_block *of, const uint8_t *source, size_t bytes,
                          mz_codec_tools *tools, uint16_t *target)
 {
@@ -187,11 +202,7 @@ bool mz_cg_decode_block(const mz_cg_block *of, const uint8_t *source, size_t byt
         return decode_coded(of, source, bytes, tools, target);
     }
     if (bytes == 1 + mz_cg_plain_bytes(of) && *source == MZ_CG_KIND_EXACT) {
-        source++;
-        for (uint32_t row = 0; row < of->rows; row++, source += of->strips * MZ_CG_STRIP_BYTES) {
-            memcpy(target + row * of->stride, source, of->strips * MZ_CG_STRIP_BYTES);
-        }
-        return true;
+        return copy_rows(of, source + 1, target);
     }
     return bytes == 1 && *source == MZ_CG_KIND_ZEROS;
 }

@@ -25,7 +25,7 @@ static int exponent_of(float value)
     return (int)(mz_bits_from_f32(value) >> 23) - 127;
 }
 
-/* c(x) of the opening comment; INT32_MAX if all is zero; false if a value is not finite. */
+/* c(x) of cachegen.c; INT32_MAX if all is zero; false if a value is not finite. */
 static bool choose_exponent(const mz_cg_block *of, const uint16_t *source, int *exponent)
 {
     mz_cg_measure sums = {0};

@@ -425,7 +425,8 @@ static void check_forgeries(const mz_codec_shape *shape, kind of, size_t step, u
             packed.data[at] = (uint8_t)(packed.data[at] ^ flip);
         }
     }
-    assert_true(refused > tried / 2);
+    /* In rows kept as they are, nearly every flip makes another value that is as good. */
+    assert_true(refused > (of == KIND_ANY ? 0 : tried / 2));
     guarded *all[] = {&data, &room, &target, &packed};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         guarded_free(all[i]);
@@ -439,6 +440,7 @@ static void test_forgeries(void **unused)
     for (size_t v = 0; mz_kernels_at(v) != NULL; v++) {
         mz_kernels_use(mz_kernels_at(v));
         check_forgeries(&(mz_codec_shape){MZ_ELEM_F16, 64, 40}, KIND_KV, 1, &state);
+        check_forgeries(&(mz_codec_shape){MZ_ELEM_F16, 64, 3}, KIND_ANY, 1, &state); /* exact */
         check_forgeries(&(mz_codec_shape){MZ_ELEM_F16, 128, 60}, KIND_OUTLIER, 3, &state);
         check_forgeries(&(mz_codec_shape){MZ_ELEM_F16, 128, 256}, KIND_CONSTANT, 1, &state);
     }
