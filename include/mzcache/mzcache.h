@@ -81,7 +81,8 @@ typedef struct mz_pressure_status {
     uint64_t evictions;        /* made by itself that freed something */
     uint64_t freed_bytes;      /* by all of them */
     uint64_t last_bytes;       /* freed by the last one */
-    uint64_t last_reaction_ns; /* from when its signal was read to when its memory was free */
+    uint64_t last_reaction_ns; /* from when its signal was read, or its time had come, to when its
+                                  memory was free */
     uint64_t ago_ns;           /* since then; 0 if there was none */
     char reason[256];          /* why it was made, "" if there was none */
     char sources[96];          /* names of what is watched: "psi, cgroup events" */

@@ -116,7 +116,7 @@ mz_status mz_trim(mz_pool *pool, int level)
         int from;
         mz_pressure_level level;
     } known[] = {
-        {80, MZ_PRESSURE_CRITICAL}, {60, MZ_PRESSURE_MEDIUM}, {40, MZ_PRESSURE_LOW},
+        {80, MZ_PRESSURE_CRITICAL}, {60, MZ_PRESSURE_MEDIUM},   {40, MZ_PRESSURE_LOW},
         {20, MZ_PRESSURE_NONE},     {15, MZ_PRESSURE_CRITICAL}, {10, MZ_PRESSURE_MEDIUM},
         {5, MZ_PRESSURE_LOW},
     };

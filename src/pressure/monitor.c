@@ -27,6 +27,8 @@
 #include "base/clock.h"
 #include "os/process.h"
 
+#define STACK_BYTES (1u << 20) /* a host may lock all its memory; paths and codecs need a part */
+
 struct mz_pressure_monitor {
     mz_pool *pool;
     mz_pressure_policy policy;
@@ -248,7 +250,14 @@ static mz_status start_thread(mz_pressure_monitor *m, mz_error *error)
     sigdelset(&blocked, SIGFPE);
     sigdelset(&blocked, SIGILL);
     pthread_sigmask(SIG_SETMASK, &blocked, &before);
-    int failure = pthread_create(&m->thread, NULL, monitor_main, m);
+    pthread_attr_t attributes;
+    int failure = pthread_attr_init(&attributes);
+    if (failure == 0) {
+        failure = pthread_attr_setstacksize(&attributes, STACK_BYTES);
+        failure = failure != 0 ? failure
+                               : pthread_create(&m->thread, &attributes, monitor_main, m);
+        pthread_attr_destroy(&attributes);
+    }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (failure != 0) {
         return mz_error_set(error, MZ_E_IO, failure, "cannot start the thread of the monitor");

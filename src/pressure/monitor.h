@@ -3,9 +3,9 @@
  * The thread that evicts by itself.
  *
  * A *monitor* sleeps in poll on the sources of pressure (source.h) and on the pool's mailbox
- * (mz_trim, mz_simulate_pressure), asks the policy (policy.h) what to give back, and has the pool do
- * it in such a way that no step waits longer than for the unit at hand. While all is calm it has no
- * timer. What it did and why stands in mz_pool_status.pressure.
+ * (mz_trim, mz_simulate_pressure), asks the policy (policy.h) what to give back, and has the pool
+ * do it in such a way that no step waits longer than for the unit at hand. While all is calm it has
+ * no timer. What it did and why stands in mz_pool_status.pressure.
  */
 #ifndef MZ_PRESSURE_MONITOR_H
 #define MZ_PRESSURE_MONITOR_H

@@ -68,12 +68,14 @@ static void judge(const question *q)
 {
     mz_pressure_state *state = q->state;
     uint64_t returned_ns = q->view->returned_ns;
-    if (state->judged || state->answered_ns == 0 || returned_ns <= state->answered_ns) {
+    if (state->judged || state->answered_ns == 0 || returned_ns <= state->asked_ns) {
         return;
     }
+    /* A step that came while the eviction was under way was the soonest possible. */
+    uint64_t away_ns = returned_ns > state->answered_ns ? returned_ns - state->answered_ns : 0;
     state->judged = true;
     uint32_t patience = state->patience > 0 ? state->patience : 1;
-    if (returned_ns - state->answered_ns >= MZ_PRESSURE_REGRET_NS) {
+    if (away_ns >= MZ_PRESSURE_REGRET_NS) {
         state->patience = patience > 1 ? patience / 2 : 1;
     } else if (state->answered < MZ_PRESSURE_CRITICAL) {
         state->patience = patience < MZ_PRESSURE_PATIENCE_MOST ? patience * 2 : patience;
@@ -192,6 +194,7 @@ static void decide_pressure(const question *q, mz_pressure_decision *decision)
             decision->why = from_memory ? MZ_WHY_MEMORY : MZ_WHY_SIGNAL;
             decision->level = level;
             decision->source = state->source;
+            state->asked_ns = q->view->now_ns;
         }
     }
     if (state->level != MZ_PRESSURE_NONE) {

@@ -97,6 +97,7 @@ typedef struct mz_pressure_state {
     const char *source;         /* of what is pending */
     mz_pressure_level answered; /* by the last eviction for pressure */
     uint64_t answered_ns;       /* when it ended; 0: there was none */
+    uint64_t asked_ns;          /* when it was decided */
     uint64_t settle_ns;         /* pause after it */
     bool judged;                /* it is known whether the user came back too soon */
     uint32_t patience;          /* factor of the grace time, 0 is 1 */

@@ -285,8 +285,15 @@ static void pressure_can_be_simulated(void **state)
     assert_int_equal(test->pool.level, MZ_PRESSURE_CRITICAL);
     assert_int_equal(test->pool.signals, 2);
     static const char *const bodies[] = {
-        "",    "{}",          "{\"level\": \"none\"}",     "{\"level\": \"high\"}", "{\"level\": 2}",
-        "[]",  "{\"lev\": 1}", "{\"level\": null}", "{\"level\": \"low\", \"x\": 1}",
+        "",
+        "{}",
+        "[]",
+        "{\"level\": \"none\"}",
+        "{\"level\": \"high\"}",
+        "{\"level\": 2}",
+        "{\"level\": null}",
+        "{\"lev\": 1}",
+        "{\"level\": \"low\", \"x\": 1}",
     };
     for (size_t i = 0; i < sizeof bodies / sizeof bodies[0]; i++) {
         json_decref(expect_json(test, "POST", "/simulate-pressure", bodies[i], 400));

@@ -268,6 +268,22 @@ static void regret_makes_patient_and_rest_forgets_it(void **state)
     }
 }
 
+/* The user came back while the eviction was still under way. */
+static void a_step_beside_the_eviction_is_a_regret(void **state)
+{
+    fixture *f = *state;
+    mz_pressure_decision d = tell(f, MZ_PRESSURE_MEDIUM);
+    f->view.now_ns += S / 10;
+    f->view.returned_ns = f->view.now_ns - S / 20;
+    f->view.resident_bytes -= d.bytes;
+    mz_pressure_done(&f->state, &d, d.bytes, f->view.now_ns);
+    f->view.last_step_ns = f->view.now_ns + S;
+    f->view.now_ns = f->view.last_step_ns + 10 * S - 1;
+    assert_int_equal(tell(f, MZ_PRESSURE_MEDIUM).bytes, 0);
+    f->view.now_ns++;
+    assert_int_equal(tick(f).bytes, 300 * MIB);
+}
+
 static void critical_pressure_does_not_wait_longer(void **state)
 {
     fixture *f = *state;
@@ -370,6 +386,7 @@ int main(void)
         CASE(the_watch_slows_down_and_ends),
         CASE(nothing_freed_is_not_tried_again_soon),
         CASE(regret_makes_patient_and_rest_forgets_it),
+        CASE(a_step_beside_the_eviction_is_a_regret),
         CASE(critical_pressure_does_not_wait_longer),
         CASE(idle_time_takes_all_above_the_floor_once),
         CASE(the_cap_holds_between_requests),
