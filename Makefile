@@ -62,6 +62,7 @@ bench: build models models/qwen3-0.6b-f16.gguf ## run all benchmarks; results in
 	@build/bin/mzcache bench codec --json >docs/results/codec.json && cat docs/results/codec.json
 	@build/bin/mzcache bench codecs --json -f $(BENCH_TEXT) $(REAL_MODELS:%=-m %) \
 	  >docs/results/codecs.json && cat docs/results/codecs.json
+	@build/bin/mzcache plot docs/results
 
 install: build ## install into $(DESTDIR)$(PREFIX)
 	@DESTDIR="$(DESTDIR)" cmake --install build --prefix "$(PREFIX)"

@@ -20,6 +20,7 @@ int mz_cli_doctor(int argc, char **argv);
 int mz_cli_eval(int argc, char **argv);
 int mz_cli_exec(int argc, char **argv);
 int mz_cli_plan(int argc, char **argv);
+int mz_cli_plot(int argc, char **argv);
 int mz_cli_profile(int argc, char **argv);
 
 #endif

@@ -30,6 +30,7 @@ static const command commands[] = {
     {"eval", mz_cli_eval, "measure what a codec costs a model in accuracy"},
     {"profile", mz_cli_profile, "measure this machine, so that evictions are balanced for it"},
     {"bench", mz_cli_bench, "measure speed: resident, eviction, first token, physical bound"},
+    {"plot", mz_cli_plot, "draw what bench measured, as the paper does"},
     {"doctor", mz_cli_doctor, "check what this machine offers"},
 };
 #define COMMAND_COUNT (sizeof commands / sizeof commands[0])
