@@ -22,7 +22,9 @@
 
 typedef struct run {
     const mz_read_load *load;
-    uint8_t *memory;            /* one place, or with new pages one for each read under way */
+    uint32_t readers; /* threads */
+    bool by_ring;
+    uint8_t *memory;            /* a place for each reader, or with new pages for each read */
     uint64_t room;              /* bytes of all places */
     uint64_t place;             /* bytes of one: whole huge pages */
     uint64_t until_ns;          /* begin no read later */
@@ -34,6 +36,7 @@ typedef struct run {
 typedef struct reader {
     run *run;
     mz_ring *ring;             /* NULL: one read after the other */
+    uint32_t index;            /* among the readers */
     uint32_t first, share;     /* its reads among all that are under way */
     bool under_way[SHARE_MAX]; /* [share] */
     mz_error error;
@@ -43,7 +46,7 @@ typedef struct reader {
 static uint8_t *place_of(const reader *r, uint32_t number)
 {
     const run *all = r->run;
-    return all->memory + (all->load->new_pages ? (r->first + number) * all->place : 0);
+    return all->memory + (all->load->new_pages ? r->first + number : r->index) * all->place;
 }
 
 /* A read ended. */
@@ -105,12 +108,10 @@ static void *reader_main(void *argument)
     return NULL;
 }
 
-/* Start one for reads first..first + share - 1. */
-static mz_status start_reader(run *all, reader *r, bool by_ring, uint32_t first, uint32_t share,
-                              mz_error *error)
+/* Start one for the next `r->share` reads. */
+static mz_status start_reader(const run *all, reader *r, mz_error *error)
 {
-    *r = (reader){.run = all, .first = first, .share = share, .error = MZ_ERROR_INIT};
-    if (by_ring && mz_ring_open(all->load->file->os, share, &r->ring, error) != MZ_OK) {
+    if (all->by_ring && mz_ring_open(all->load->file->os, r->share, &r->ring, error) != MZ_OK) {
         return error->status;
     }
     int failed = pthread_create(&r->thread, NULL, reader_main, r);
@@ -132,17 +133,18 @@ static bool has_ring(const mz_os *os)
 
 static mz_status start_readers(run *all, reader *readers, uint32_t *started, mz_error *error)
 {
-    const mz_read_load *load = all->load;
-    bool by_ring = !load->by_threads && has_ring(load->file->os);
-    uint32_t count = by_ring && load->depth > READERS ? READERS : load->depth;
     uint32_t first = 0;
-    for (uint32_t i = 0; i < count; i++) {
-        uint32_t share = (load->depth - first) / (count - i);
-        mz_status status = start_reader(all, &readers[i], by_ring, first, share, error);
+    for (uint32_t i = 0; i < all->readers; i++) {
+        readers[i] = (reader){.run = all,
+                              .index = i,
+                              .first = first,
+                              .share = (all->load->depth - first) / (all->readers - i),
+                              .error = MZ_ERROR_INIT};
+        mz_status status = start_reader(all, &readers[i], error);
         if (status != MZ_OK) {
             return status;
         }
-        first += share;
+        first += readers[i].share;
         ++*started;
     }
     return MZ_OK;
@@ -150,7 +152,7 @@ static mz_status start_readers(run *all, reader *readers, uint32_t *started, mz_
 
 static mz_status read_all(run *all, double *bytes_per_s, mz_error *error)
 {
-    reader *readers = calloc(all->load->depth, sizeof *readers);
+    reader *readers = calloc(all->readers, sizeof *readers);
     if (readers == NULL) {
         return mz_error_set(error, MZ_E_NOMEM, 0, "no memory to measure with");
     }
@@ -189,7 +191,9 @@ mz_status mz_read_rate(const mz_read_load *load, double *bytes_per_s, mz_error *
     run all = {.load = load};
     void *memory = NULL;
     all.place = (load->request_bytes + MZ_HUGE_BYTES - 1) / MZ_HUGE_BYTES * MZ_HUGE_BYTES;
-    all.room = all.place * (load->new_pages ? load->depth : 1);
+    all.by_ring = !load->by_threads && has_ring(os);
+    all.readers = all.by_ring && load->depth > READERS ? READERS : load->depth;
+    all.room = all.place * (load->new_pages ? load->depth : all.readers);
     mz_status status = mz_memory_reserve(os, all.room, MZ_HUGE_BYTES, &memory, error);
     if (status != MZ_OK) {
         return status;

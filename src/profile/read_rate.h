@@ -19,7 +19,7 @@ typedef struct mz_read_load {
     bool by_threads;        /* no io_uring even where there is one */
     /*
      * Each read goes to huge pages that were committed for it and are given back after it, as in a
-     * restore. Else all go to the same few pages, which tells what the storage alone can do.
+     * restore. Else all of a thread go to the same few, which tells what the storage alone can do.
      */
     bool new_pages;
     uint64_t limit_ns; /* begin no read after this long, but the first ones */
