@@ -93,6 +93,31 @@ MZ_API mz_status mz_llm_restore_generate(mz_llm *llm, const int32_t *tokens, siz
 /* Forget the conversation; the model stays loaded. */
 MZ_API void mz_llm_reset(mz_llm *llm);
 
+/*
+ * Forget all but the first `tokens` tokens of the conversation.
+ * Errors: MZ_E_INVALID (it has fewer), MZ_E_UNSUPPORTED (this model's memory has no past to go back
+ *   to; nothing changed).
+ */
+MZ_API mz_status mz_llm_rewind(mz_llm *llm, size_t tokens);
+
+/* A conversation as it was at one moment, with a copy of its KV in ordinary memory. */
+typedef struct mz_llm_copy mz_llm_copy;
+
+/*
+ * Copy the conversation; what is evicted is restored for it. Owner: the caller frees *copy by
+ * mz_llm_copy_free. Errors: MZ_E_NOMEM, MZ_E_ENGINE.
+ */
+MZ_API mz_status mz_llm_copy_make(mz_llm *llm, mz_llm_copy **copy);
+
+/*
+ * Put a conversation of the same model and context size in place of the present one; the copy
+ * stays. There are no logits until the next step.
+ * Errors: MZ_E_ENGINE (the conversation is then empty).
+ */
+MZ_API mz_status mz_llm_copy_restore(mz_llm *llm, const mz_llm_copy *copy);
+
+MZ_API void mz_llm_copy_free(mz_llm_copy *copy);
+
 /* Tokens in the conversation so far. */
 MZ_API size_t mz_llm_context_tokens(const mz_llm *llm);
 

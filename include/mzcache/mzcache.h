@@ -98,6 +98,7 @@ typedef struct mz_pool_status {
     uint64_t read_bytes;    /* read from flash by restores since then */
     uint64_t decoded_bytes; /* KV bytes decoded by restores since then */
     uint64_t in_place_bytes; /* compressed KV that attention read where it was, without a restore */
+    uint64_t decode_ns;     /* time that their threads decoded, added up */
     uint64_t evictions;     /* calls of mz_evict that freed something */
     uint64_t restores;      /* units restored */
     uint64_t last_evict_bytes;        /* asked for by the last mz_evict */

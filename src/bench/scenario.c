@@ -18,6 +18,7 @@
 #include "bench/tenant.h"
 #include "llm/fill.h"
 #include "os/direct_io.h"
+#include "pool/pool.h"
 #include "os/process.h"
 
 #define TRACE_PATH_BYTES 4096
@@ -176,6 +177,14 @@ static bool open_model(stage *s)
         return false;
     }
     s->pool = mz_llm_pool(s->llm);
+    mz_error error = MZ_ERROR_INIT;
+    if (s->pool != NULL && options.codec != NULL) {
+        /* What is measured is what was named, gate or not. */
+        status = mz_pool_set_codec(s->pool, options.codec, &error);
+        if (status != MZ_OK) {
+            return fail(s, error.text, status);
+        }
+    }
     status = mz_llm_fill(s->llm, scenario->tokens);
     mz_llm_timing timing;
     status = status == MZ_OK ? mz_scenario_ask(s->llm, &timing) : status;

@@ -1,59 +1,59 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * mzcache eval: what a codec costs this model in accuracy, on a text of the user's.
+ * mzcache eval: what codecs cost this model in accuracy, as one table.
  *
- * The same tokens are read twice by the same engine: with KV as it was computed, and with KV that
- * was encoded and restored before the scored part. What is compared are the distributions over the
- * next token, so no answer has to be judged: the mean Kullback-Leibler divergence, how often the
- * likeliest token is the same, and the perplexity of the text either way.
+ * The same tokens are read by the same engine with KV as it was computed and with KV that was
+ * encoded and restored (eval.h). What is compared are the distributions over the next token, so no
+ * answer has to be judged: the mean Kullback-Leibler divergence, how often the likeliest token is
+ * the same, and the perplexity of the text either way. Beside them stands how well questions are
+ * answered, which is what people notice.
  *
- * Every chunk has to go through the codec, while an eviction would send some to flash as they are.
- * So no file may grow meanwhile, and the eviction, refused by the store, goes on with the stack.
- * `raw` is the other way round: everything goes to flash. It measures no codec but this command:
- * a difference other than exactly 0 would be an error of its own.
+ * This command is what lets a codec through its gate, so it does not ask the gate itself.
  */
 #include <math.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 
 #include "cli/cli.h"
-#include "cli/session.h"
+#include "cli/eval.h"
+#include "cli/questions.h"
+#include "profile/gate.h"
 
 #define COMMAND "eval"
-#define GATE_KL 0.01 /* nats per token; above it generated text differs visibly */
+#define CODECS_MOST 16u
+#define DEFAULT_QUESTIONS 100
 
 static const char help[] =
-    "Usage: mzcache eval -m FILE -f TEXT [OPTIONS]\n\n"
-    "Measure what --codec (q8) costs this model in accuracy: a text is read with its KV as it was\n"
-    "computed and with KV that was encoded and restored, and the distributions over the next "
-    "token\n"
-    "are compared.\n\n"
-    "  -f, --file FILE          the text (-: standard input)\n"
+    "Usage: mzcache eval -m FILE [-f TEXT] [OPTIONS]\n\n"
+    "Measure what codecs cost this model in accuracy, as one table. A text is read with its KV as\n"
+    "it was computed and with KV that was encoded and restored, and the distributions over the\n"
+    "next token are compared; questions are answered from long contexts either way.\n\n"
+    "  -f, --file FILE          the text (-: standard input); without it only questions are asked\n"
     "      --context TOKENS     tokens whose KV is encoded (1024)\n"
     "      --score TOKENS       tokens after them whose distributions are compared (128)\n"
-    "      --gate               fail unless the mean divergence is at most 0.01 nats per token, "
-    "the\n"
-    "                           condition for using q4 or cachegen with a model\n" MZ_CLI_FILE_HELP
-        MZ_CLI_CTX_HELP MZ_CLI_ENGINE_HELP MZ_CLI_SWITCHES_HELP
+    "      --questions N        questions to ask, 0 to 320 (100; 0 with --gate or --codec)\n"
+    "      --codec NAMES        what to measure, separated by commas: those of run, and last-bit,\n"
+    "                           which changes KV as little as can be, to compare with (default:\n"
+    "                           all that change something, lossless and last-bit; with --gate\n"
+    "                           those that need it)\n"
+    "      --gate               keep for this model which codecs passed: the mean divergence is\n"
+    "                           at most 0.01 nats per token. q4 is used only with models that\n"
+    "                           did\n"
+    "\nAs with run:\n" MZ_CLI_FILE_HELP MZ_CLI_CTX_HELP
+        MZ_CLI_ENGINE_HELP MZ_CLI_SWITCHES_HELP
     "\nExit codes: 0 done, 1 failed or not let through the gate, 2 wrong use.\n";
 
-enum { OPTION_CONTEXT = MZ_CLI_OWN, OPTION_SCORE, OPTION_GATE };
+enum { OPTION_CONTEXT = MZ_CLI_OWN, OPTION_SCORE, OPTION_GATE, OPTION_QUESTIONS };
 
 typedef struct eval_options {
     mz_cli_model model;
     const char *file;
-    long context, score;
+    long context, score, questions; /* questions: -1: not said */
     bool gate;
+    char *codec_words;               /* NULL: the default; what `codecs` points into */
+    const char *codecs[CODECS_MOST]; /* [codec_count] */
+    size_t codec_count;
 } eval_options;
-
-typedef struct eval_sums {
-    double kl, largest_kl;         /* nats: sum, and of one token */
-    double plain_loss, codec_loss; /* nats: sums of -log p(next token of the text) */
-    long same_top;                 /* tokens whose likeliest next token is the same */
-    double kept_share;             /* encoded bytes, with raw those on flash, over bytes of KV */
-} eval_sums;
 
 static bool take_option(int option, const char *value, eval_options *eval)
 {
@@ -61,10 +61,16 @@ static bool take_option(int option, const char *value, eval_options *eval)
     case 'f':
         eval->file = value;
         return true;
+    case MZ_CLI_CODEC:
+        free(eval->codec_words);
+        eval->codec_words = strdup(value);
+        return eval->codec_words != NULL;
     case OPTION_CONTEXT:
         return mz_cli_parse_number(COMMAND, "--context", value, 1, &eval->context);
     case OPTION_SCORE:
         return mz_cli_parse_number(COMMAND, "--score", value, 1, &eval->score);
+    case OPTION_QUESTIONS:
+        return mz_cli_parse_number(COMMAND, "--questions", value, 0, &eval->questions);
     case OPTION_GATE:
         eval->gate = true;
         return true;
@@ -73,254 +79,259 @@ static bool take_option(int option, const char *value, eval_options *eval)
     }
 }
 
+static bool is_codec(const char *name)
+{
+    return strcmp(name, "raw") == 0 || strcmp(name, MZ_EVAL_LAST_BIT) == 0 ||
+           mz_codec_find(name) != NULL;
+}
+
+/* Which codecs: those that were named, or the default. */
+static bool choose_codecs(eval_options *eval)
+{
+    char *rest = NULL;
+    for (char *word = eval->codec_words != NULL ? strtok_r(eval->codec_words, ",", &rest) : NULL;
+         word != NULL; word = strtok_r(NULL, ",", &rest)) {
+        if (!is_codec(word) || eval->codec_count == CODECS_MOST) {
+            mz_cli_wrong_use(COMMAND, "--codec can't be \"%s\"", word);
+            return false;
+        }
+        eval->codecs[eval->codec_count++] = word;
+    }
+    if (eval->codec_words != NULL) {
+        return eval->codec_count > 0 || mz_cli_wrong_use(COMMAND, "--codec names nothing") == 0;
+    }
+    for (size_t i = 0; mz_codec_at(i) != NULL && eval->codec_count < CODECS_MOST - 2; i++) {
+        if (eval->gate ? mz_codec_at(i)->needs_gate : !mz_codec_at(i)->exact) {
+            eval->codecs[eval->codec_count++] = mz_codec_at(i)->name;
+        }
+    }
+    if (!eval->gate) {
+        eval->codecs[eval->codec_count++] = "lossless";
+        eval->codecs[eval->codec_count++] = MZ_EVAL_LAST_BIT;
+    }
+    return true;
+}
+
+static int check_options(eval_options *eval)
+{
+    mz_llm_options *llm = &eval->model.llm;
+    if (eval->questions < 0) {
+        eval->questions = eval->gate || eval->codec_words != NULL ? 0 : DEFAULT_QUESTIONS;
+    }
+    if (llm->model_path == NULL || (eval->file == NULL && (eval->gate || eval->questions == 0))) {
+        return mz_cli_wrong_use(COMMAND, "-m and -f are needed");
+    }
+    if (eval->questions > (long)(MZ_EVAL_SHEETS * MZ_SHEET_FACTS)) {
+        return mz_cli_wrong_use(COMMAND, "there are %u questions at most",
+                                MZ_EVAL_SHEETS * MZ_SHEET_FACTS);
+    }
+    if (llm->stock) {
+        return mz_cli_wrong_use(COMMAND, "the stock engine has no codec to be measured");
+    }
+    llm->codec = "raw"; /* to begin with: the choice is made for each row */
+    if (llm->context_tokens == 0) {
+        uint32_t text = eval->file != NULL ? (uint32_t)(eval->context + eval->score + 1) : 0;
+        uint32_t sheets = eval->questions > 0 ? MZ_EVAL_SHEET_ROOM : 0;
+        llm->context_tokens = text > sheets ? text : sheets;
+    }
+    return choose_codecs(eval) ? MZ_CLI_OK : MZ_CLI_USAGE;
+}
+
 static int parse_options(int argc, char **argv, eval_options *eval)
 {
     static const struct option table[] = {MZ_CLI_MODEL_LONG,
                                           {"file", required_argument, NULL, 'f'},
                                           {"context", required_argument, NULL, OPTION_CONTEXT},
                                           {"score", required_argument, NULL, OPTION_SCORE},
+                                          {"questions", required_argument, NULL, OPTION_QUESTIONS},
                                           {"gate", no_argument, NULL, OPTION_GATE},
                                           {NULL, 0, NULL, 0}};
     memset(eval, 0, sizeof *eval);
     mz_cli_model_default(&eval->model);
     eval->context = 1024;
     eval->score = 128;
+    eval->questions = -1;
     int option;
     while ((option = getopt_long(argc, argv, MZ_CLI_MODEL_SHORT "f:", table, NULL)) != -1) {
         if (!take_option(option, optarg, eval)) {
             return MZ_CLI_USAGE;
         }
     }
-    mz_llm_options *llm = &eval->model.llm;
     if (eval->model.wants_help) {
         return MZ_CLI_OK;
     }
     if (optind < argc) {
         return mz_cli_wrong_use(COMMAND, "\"%s\" is too much", argv[optind]);
     }
-    if (llm->model_path == NULL || eval->file == NULL) {
-        return mz_cli_wrong_use(COMMAND, "-m and -f are needed");
-    }
-    if (llm->stock) {
-        return mz_cli_wrong_use(COMMAND, "the stock engine has no codec to be measured");
-    }
-    llm->codec = llm->codec != NULL ? llm->codec : "q8";
-    if (llm->context_tokens == 0) {
-        llm->context_tokens = (uint32_t)(eval->context + eval->score + 1);
-    }
-    return MZ_CLI_OK;
+    return check_options(eval);
 }
 
-/* Append tokens; the logits of the last one, [*vocabulary], or NULL, having said why. */
-static const float *feed(mz_cli_session *session, const int32_t *tokens, size_t count,
-                         size_t *vocabulary)
+static json_t *number_or_null(bool known, double number)
 {
-    mz_status status = mz_llm_restore_generate(session->llm, tokens, count, 0, NULL, NULL, NULL);
-    const float *logits = status == MZ_OK ? mz_llm_logits(session->llm, vocabulary) : NULL;
-    if (logits == NULL) {
-        fprintf(stderr, "mzcache " COMMAND ": a step failed (%s)\n", mz_status_text(status));
-    }
-    return logits;
+    return known ? json_real(number) : json_null();
 }
 
-static double log_of_sum(const float *logits, size_t count)
+static void print_json(const eval_options *options, const mz_eval *eval, const char *codec,
+                       const mz_eval_row *row)
 {
-    double highest = logits[0], sum = 0;
-    for (size_t i = 1; i < count; i++) {
-        highest = logits[i] > highest ? logits[i] : highest;
-    }
-    for (size_t i = 0; i < count; i++) {
-        sum += exp(logits[i] - highest);
-    }
-    return highest + log(sum);
+    bool text = eval->tokens != NULL, asked = eval->questions > 0;
+    double score = text ? (double)eval->score : 1, kl = row->kl / score;
+    const char *file = strrchr(options->model.llm.model_path, '/');
+    file = file != NULL ? file + 1 : options->model.llm.model_path;
+    mz_cli_print_json(json_pack(
+        "{s:s, s:s, s:s, s:I, s:I, s:f, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:o, s:o, s:o}", "event",
+        "eval", "model", file, "codec", codec, "context_tokens",
+        (json_int_t)(text ? eval->context : 0), "scored_tokens",
+        (json_int_t)(text ? eval->score : 0), "saved", 1 - row->kept_share, "mean_kl",
+        number_or_null(text, kl), "largest_kl", number_or_null(text, row->largest_kl), "same_top",
+        number_or_null(text, (double)row->same_top / score), "perplexity_f16",
+        number_or_null(text, exp(row->plain_loss / score)), "perplexity",
+        number_or_null(text, exp(row->codec_loss / score)), "passes",
+        text ? json_boolean(kl <= MZ_GATE_KL) : json_null(), "questions",
+        (json_int_t)eval->questions, "f1_f16", number_or_null(asked, eval->plain_f1), "f1",
+        number_or_null(asked, row->f1), "decode_gbps",
+        number_or_null(row->decode_bytes_per_s > 0, row->decode_bytes_per_s / 1e9)));
 }
 
-static size_t likeliest(const float *logits, size_t count)
+static void print_heading(const mz_eval *eval)
 {
-    size_t best = 0;
-    for (size_t i = 1; i < count; i++) {
-        best = logits[i] > logits[best] ? i : best;
+    if (eval->tokens != NULL) {
+        printf("%zu tokens after %zu whose KV was encoded", eval->score, eval->context);
     }
-    return best;
+    if (eval->questions > 0) {
+        printf("%s%zu questions to contexts of up to %zu tokens, F1 without codec %.3f",
+               eval->tokens != NULL ? "; " : "", eval->questions, eval->sheet_tokens,
+               eval->plain_f1);
+    }
+    printf("\n%-10s %7s %10s %10s %8s %11s %11s %6s %12s\n", "codec", "saves", "mean KL",
+           "largest", "same top", "perplexity", "without", "F1", "decode GB/s");
 }
 
-/* KL(plain || codec) of one token and what else is summed; `next` is the text's next token. */
-static void compare(const float *plain, const float *codec, size_t count, int32_t next,
-                    eval_sums *sums)
+static void print_row(const mz_eval *eval, const char *codec, const mz_eval_row *row)
 {
-    double plain_log = log_of_sum(plain, count), codec_log = log_of_sum(codec, count), kl = 0;
-    for (size_t i = 0; i < count; i++) {
-        double p = plain[i] - plain_log;
-        kl += exp(p) * (p - (codec[i] - codec_log));
-    }
-    sums->kl += kl;
-    sums->largest_kl = kl > sums->largest_kl ? kl : sums->largest_kl;
-    sums->plain_loss += plain_log - plain[next];
-    sums->codec_loss += codec_log - codec[next];
-    sums->same_top += likeliest(plain, count) == likeliest(codec, count) ? 1 : 0;
-}
-
-/* The statuses don't matter: what did not leave is seen afterwards. */
-static void evict_all(mz_pool *pool)
-{
-    uint64_t freed = 0;
-    /* What the store refused stays; with weights still to go, plans use the stack only. */
-    (void)mz_evict_tagged(pool, UINT64_MAX, MZ_TAG_KV_CACHE, &freed);
-    (void)mz_evict(pool, UINT64_MAX, &freed);
-}
-
-static bool evict_into_stack(mz_pool *pool)
-{
-    struct rlimit kept, none;
-    if (getrlimit(RLIMIT_FSIZE, &kept) != 0) {
-        return false;
-    }
-    none = kept;
-    none.rlim_cur = 0;
-    void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
-    setrlimit(RLIMIT_FSIZE, &none);
-    evict_all(pool);
-    setrlimit(RLIMIT_FSIZE, &kept);
-    signal(SIGXFSZ, handler);
-    return true;
-}
-
-/* All KV through the codec into the stack, with `raw` to flash; false, having said why, if not. */
-static bool encode_all(mz_cli_session *session, bool raw, eval_sums *sums)
-{
-    mz_pool *pool = mz_llm_pool(session->llm);
-    mz_pool_status status;
-    if (raw) {
-        evict_all(pool);
-    } else if (!evict_into_stack(pool)) {
-        return false;
-    }
-    if (mz_status_get(pool, &status) != MZ_OK) {
-        return false;
-    }
-    const mz_tag_status *kv = &status.kv_cache;
-    uint64_t right_units = raw ? kv->stored_units : kv->compressed_units;
-    uint64_t wrong_units = raw ? kv->compressed_units : kv->stored_units;
-    if (right_units == 0 || wrong_units > 0 || kv->resident_bytes > 0 || kv->lost_units > 0) {
-        fprintf(stderr, "mzcache " COMMAND ": %s keeps not all KV of this model %s: %s\n",
-                status.codec, raw ? "on flash" : "in memory", status.last_error);
-        return false;
-    }
-    uint64_t kept_bytes = raw ? kv->stored_bytes : kv->compressed_bytes;
-    sums->kept_share = (double)kept_bytes / (double)kv->total_bytes;
-    return true;
-}
-
-/* Logits after each scored token, [score][*vocabulary]; to be freed. NULL, having said why. */
-static float *plain_rows(const eval_options *eval, mz_cli_session *session, const int32_t *tokens,
-                         size_t *vocabulary)
-{
-    size_t context = (size_t)eval->context, score = (size_t)eval->score;
-    if (feed(session, tokens, context, vocabulary) == NULL) {
-        return NULL;
-    }
-    float *rows = calloc(score, *vocabulary * sizeof *rows);
-    for (size_t i = 0; rows != NULL && i < score; i++) {
-        const float *logits = feed(session, tokens + context + i, 1, vocabulary);
-        if (logits == NULL) {
-            free(rows);
-            return NULL;
-        }
-        memcpy(rows + i * *vocabulary, logits, *vocabulary * sizeof *rows);
-    }
-    return rows;
-}
-
-static bool measure(const eval_options *eval, mz_cli_session *session, const int32_t *tokens,
-                    eval_sums *sums)
-{
-    size_t vocabulary = 0, context = (size_t)eval->context;
-    float *rows = plain_rows(eval, session, tokens, &vocabulary);
-    if (rows == NULL) {
-        return false;
-    }
-    mz_llm_reset(session->llm);
-    bool raw = strcmp(eval->model.llm.codec, "raw") == 0;
-    bool good =
-        feed(session, tokens, context, &vocabulary) != NULL && encode_all(session, raw, sums);
-    for (size_t i = 0; good && i < (size_t)eval->score; i++) {
-        const float *logits = feed(session, tokens + context + i, 1, &vocabulary);
-        good = logits != NULL;
-        if (good) {
-            compare(rows + i * vocabulary, logits, vocabulary, tokens[context + i + 1], sums);
-        }
-    }
-    free(rows);
-    return good;
-}
-
-static int report(const eval_options *eval, const eval_sums *sums)
-{
-    double score = (double)eval->score, kl = sums->kl / score;
-    double same = (double)sums->same_top / score, saved = 1 - sums->kept_share;
-    double plain = exp(sums->plain_loss / score), codec = exp(sums->codec_loss / score);
-    bool passes = kl <= GATE_KL;
-    if (eval->model.json) {
-        mz_cli_print_json(json_pack(
-            "{s:s, s:s, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:b}", "event", "eval", "codec",
-            eval->model.llm.codec, "context_tokens", (json_int_t)eval->context, "scored_tokens",
-            (json_int_t)eval->score, "saved", saved, "mean_kl", kl, "largest_kl", sums->largest_kl,
-            "same_top", same, "perplexity_f16", plain, "perplexity", codec, "passes", passes));
+    printf("%-10s %5.1f %%", codec, 100 * (1 - row->kept_share));
+    if (eval->tokens != NULL) {
+        double score = (double)eval->score;
+        printf(" %10.6f %10.4f %6.1f %% %11.3f %11.3f", row->kl / score, row->largest_kl,
+               100 * (double)row->same_top / score, exp(row->codec_loss / score),
+               exp(row->plain_loss / score));
     } else {
-        printf("%-8s saves %.1f %%  mean KL %.6f (largest %.4f) nats  same top token %.1f %%  "
-               "perplexity %.3f, without codec %.3f\n",
-               eval->model.llm.codec, 100 * saved, kl, sums->largest_kl, 100 * same, codec, plain);
+        printf(" %10s %10s %8s %11s %11s", "-", "-", "-", "-", "-");
     }
-    if (eval->gate && !passes) {
+    if (eval->questions > 0) {
+        printf(" %6.3f", row->f1);
+    } else {
+        printf(" %6s", "-");
+    }
+    if (row->decode_bytes_per_s > 0) {
+        printf(" %12.2f\n", row->decode_bytes_per_s / 1e9);
+    } else {
+        printf(" %12s\n", "-");
+    }
+    fflush(stdout);
+}
+
+/* Keep the result for this model and say what follows from it; whether the codec passed. */
+static bool pass_gate(const eval_options *options, const char *codec, const mz_eval_row *row)
+{
+    double kl = row->kl / (double)options->score;
+    const mz_codec *known = mz_codec_find(codec);
+    mz_gate_record record = {kl, options->context, options->score};
+    mz_error error = MZ_ERROR_INIT;
+    bool kept = known == NULL || !known->needs_gate ||
+                mz_gate_save(options->model.llm.model_path, known, &record, &error) == MZ_OK;
+    if (!kept) {
+        fprintf(stderr, "mzcache " COMMAND ": the result is not kept: %s\n", error.text);
+    }
+    bool passes = kl <= MZ_GATE_KL;
+    if (!passes) {
         fprintf(stderr,
                 "mzcache " COMMAND ": %s is not let through: mean KL %.4f is above %.2f; use q8 "
                 "with this model\n",
-                eval->model.llm.codec, kl, GATE_KL);
-        return MZ_CLI_FAILED;
+                codec, kl, MZ_GATE_KL);
     }
-    return MZ_CLI_OK;
+    return kept && passes;
 }
 
-static int evaluate(const eval_options *eval, mz_cli_session *session, const char *text)
+static int measure(const eval_options *options, mz_eval *eval)
 {
-    size_t count = 0;
-    int32_t *tokens = mz_cli_session_tokenize(session, text, true, &count);
-    if (tokens == NULL) {
+    if (!mz_eval_prepare(eval)) {
         return MZ_CLI_FAILED;
     }
-    int code = MZ_CLI_FAILED;
-    eval_sums sums = {0};
-    if (count < (size_t)(eval->context + eval->score + 1)) {
-        fprintf(stderr, "mzcache " COMMAND ": the text has %zu tokens, %ld are needed\n", count,
-                eval->context + eval->score + 1);
-    } else if (measure(eval, session, tokens, &sums)) {
-        code = report(eval, &sums);
+    if (!options->model.json) {
+        print_heading(eval);
     }
-    free(tokens);
+    bool good = true;
+    for (size_t i = 0; i < options->codec_count; i++) {
+        const char *codec = options->codecs[i];
+        mz_eval_row row;
+        if (!mz_eval_codec(eval, codec, &row)) {
+            good = false;
+            continue;
+        }
+        if (options->model.json) {
+            print_json(options, eval, codec, &row);
+        } else {
+            print_row(eval, codec, &row);
+        }
+        good = (!options->gate || pass_gate(options, codec, &row)) && good;
+    }
+    return good ? MZ_CLI_OK : MZ_CLI_FAILED;
+}
+
+static int evaluate(const eval_options *options, mz_cli_session *session, const char *text)
+{
+    size_t count = 0;
+    int code = MZ_CLI_FAILED;
+    mz_eval eval = {.session = session,
+                    .context = (size_t)options->context,
+                    .score = (size_t)options->score,
+                    .questions = (size_t)options->questions};
+    if (text != NULL) {
+        eval.tokens = mz_cli_session_tokenize(session, text, true, &count);
+        if (eval.tokens == NULL) {
+            return MZ_CLI_FAILED;
+        }
+    }
+    if (text != NULL && count < eval.context + eval.score + 1) {
+        fprintf(stderr, "mzcache " COMMAND ": the text has %zu tokens, %zu are needed\n", count,
+                eval.context + eval.score + 1);
+    } else if (mz_eval_add_last_bit()) {
+        code = measure(options, &eval);
+    }
+    mz_eval_release(&eval);
+    free(eval.tokens);
+    return code;
+}
+
+static int run(const eval_options *options)
+{
+    char *text = options->file != NULL ? mz_cli_read_text(COMMAND, options->file) : NULL;
+    if (options->file != NULL && text == NULL) {
+        return MZ_CLI_FAILED;
+    }
+    mz_cli_session session;
+    setenv("MZCACHE_PRESSURE", "off", 1); /* evictions here are part of what is measured */
+    int code = mz_cli_session_open(&session, COMMAND, &options->model);
+    if (code == MZ_CLI_OK) {
+        code = evaluate(options, &session, text);
+        mz_cli_session_close(&session);
+    }
+    free(text);
     return code;
 }
 
 int mz_cli_eval(int argc, char **argv)
 {
-    eval_options eval;
-    int code = parse_options(argc, argv, &eval);
-    if (code != MZ_CLI_OK || eval.model.wants_help) {
-        if (code == MZ_CLI_OK) {
-            fputs(help, stdout);
-        }
-        return code;
-    }
-    char *text = mz_cli_read_text(COMMAND, eval.file);
-    if (text == NULL) {
-        return MZ_CLI_FAILED;
-    }
-    mz_cli_session session;
-    setenv("MZCACHE_PRESSURE", "off", 1); /* evictions here are part of what is measured */
-    code = mz_cli_session_open(&session, COMMAND, &eval.model);
+    eval_options options;
+    int code = parse_options(argc, argv, &options);
     if (code == MZ_CLI_OK) {
-        code = evaluate(&eval, &session, text);
-        mz_cli_session_close(&session);
+        if (options.model.wants_help) {
+            fputs(help, stdout);
+        } else {
+            code = run(&options);
+        }
     }
-    free(text);
+    free(options.codec_words);
     return code;
 }

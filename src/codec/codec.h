@@ -29,6 +29,7 @@ typedef struct mz_codec {
     bool exact;       /* decode gives the very bytes that were encoded */
     bool in_place;    /* rows can be read where they were written, without decoding the rest: the
                          payload has a fixed layout and bound() is its exact size */
+    bool needs_gate;  /* ruins some models: used only with those measured to bear it */
     /* Whether this codec takes such data; if not the caller asks mz_codec_or_exact. */
     bool (*takes)(const mz_codec_shape *shape);
     /* Most bytes that encode can write for this shape, header included. */

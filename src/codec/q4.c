@@ -142,6 +142,7 @@ const mz_codec mz_codec_q4 = {
     .id = MZ_CODEC_ID_Q4,
     .exact = false,
     .in_place = true,
+    .needs_gate = true,
     .takes = takes,
     .bound = bound,
     .encode = encode,

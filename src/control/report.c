@@ -50,6 +50,8 @@ static const field pool_fields[] = {
     POOL_FIELD(decoded_bytes, "decoded_bytes_total", FIELD_COUNTER, "KV bytes decoded."),
     POOL_FIELD(in_place_bytes, "in_place_bytes_total", FIELD_COUNTER,
                "Compressed KV bytes that attention read without a restore."),
+    POOL_FIELD(decode_ns, "decode_seconds_total", FIELD_NS,
+               "Time that threads decoded, added up."),
     POOL_FIELD(evictions, "evictions_total", FIELD_COUNTER, "Evictions that freed something."),
     POOL_FIELD(restores, "restores_total", FIELD_COUNTER, "Units restored."),
     POOL_FIELD(last_evict_bytes, "last_evict_bytes", FIELD_GAUGE,

@@ -15,6 +15,7 @@
 #include "llm/engine.h"
 #include "llm/state.h"
 #include "os/process.h"
+#include "pool/pool.h"
 
 /* A step as large as llama.cpp's own default micro batch: larger ones were not faster on CPUs. */
 #define DEFAULT_BATCH_TOKENS 512u
@@ -96,6 +97,9 @@ static mz_status load_model(const mz_llm_options *options, mz_llm *llm, mz_error
     if (llm->model == NULL) {
         return mz_error_set(error, MZ_E_ENGINE, 0, "can't load %s: %s", options->model_path,
                             complaint.text);
+    }
+    if (llm->pool != NULL) {
+        mz_pool_pass_gate(llm->pool, options->model_path); /* without mmap only we know the file */
     }
     llm->vocab = llama_model_get_vocab(llm->model);
     return MZ_OK;

@@ -290,6 +290,7 @@ mz_status mz_kv_seal(mz_arena *arena, const struct ggml_cgraph *graph, mz_error 
     if (!has_unsealed_kv(arena)) {
         return MZ_OK;
     }
+    mz_pool_pass_gate(arena->plugin->pool, NULL); /* weights that came without a file */
     uint8_t *used = calloc(arena->record_count, 1);
     if (used == NULL) {
         return mz_error_set(error, MZ_E_NOMEM, 0, "no memory to register a KV cache");

@@ -188,6 +188,7 @@ static mz_status build_map(mz_arena *arena, mz_weight_map *map, mz_error *error)
     if (status != MZ_OK) {
         return status;
     }
+    mz_pool_pass_gate(arena->plugin->pool, path);
     void *memory = NULL;
     uint64_t bytes = place_entries(map, NULL);
     status = mz_memory_reserve(arena->plugin->os, bytes, MZ_HUGE_BYTES, &memory, error);

@@ -76,6 +76,21 @@ void mz_pool_profile_renew(mz_pool *pool)
     }
 }
 
+void mz_pool_profile_again(mz_pool *pool)
+{
+    mz_profile_record record;
+    mz_error error = MZ_ERROR_INIT;
+    pthread_mutex_unlock(&pool->restore.lock);
+    mz_status status = mz_profile_find(mz_store_directory(pool->store), &record, &error);
+    pthread_mutex_lock(&pool->restore.lock);
+    if (status == MZ_OK) {
+        use_record(pool, &record);
+    } else {
+        take_rates(pool, NULL);
+        pool->rates = NULL;
+    }
+}
+
 void mz_pool_profile_start(mz_pool *pool)
 {
     if ((pool->rates != NULL && !pool->rates_stale) || !pool->auto_profile || pool->measuring) {

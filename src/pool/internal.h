@@ -41,8 +41,10 @@ struct mz_pool {
     bool guard;
     mz_order order; /* of eviction; guarded by the lock */
     uint64_t order_seed;
-    const mz_codec *codec; /* of KV in the stack; NULL: raw, KV goes to the store as it is */
+    const mz_codec *codec; /* of KV in the stack; NULL: raw, KV goes to the store as it is. Changed
+                              under the lock by a thread that made evict_busy true */
     bool codec_broke;      /* it broke its contract and is used no more; of the evicting thread */
+    bool gate_asked;       /* mz_pool_pass_gate was called; guarded by the lock */
     mz_stack *stack;
     mz_store *store;
     mz_file **sources; /* [source_count] */
@@ -109,6 +111,12 @@ mz_status mz_pool_move_out(mz_pool *pool, mz_unit *unit, mz_path path, uint64_t 
 
 /* Take the machine's record if there is one; returns its read depth, 0 without. At creation. */
 uint32_t mz_pool_profile_load(mz_pool *pool);
+
+/* Take the record anew, for another codec. As mz_pool_profile_renew. */
+void mz_pool_profile_again(mz_pool *pool);
+
+/* The codec that the user means; NULL for "raw". Errors: MZ_E_INVALID, mz_outside_load's. */
+mz_status mz_pool_find_codec(const char *name, const mz_codec **codec, mz_error *error);
 
 /*
  * Before an eviction: take a record that appeared, or replaced a quick one, since. After it: have

@@ -7,7 +7,6 @@
 
 #include "base/cache_directory.h"
 #include "base/clock.h"
-#include "codec/outside.h"
 #include "os/directory.h"
 #include "os/memory.h"
 #include "os/process.h"
@@ -28,36 +27,6 @@ static mz_status store_directory_default(char *directory, size_t capacity, mz_er
         directory[0] = '\0';
         *error = (mz_error)MZ_ERROR_INIT;
         return MZ_OK;
-    }
-    return status;
-}
-
-static mz_status codec_choose(mz_pool *pool, const char *name, mz_error *error)
-{
-    mz_status status = mz_outside_load(error);
-    if (status != MZ_OK) {
-        return status;
-    }
-    if (name == NULL || name[0] == '\0' || strcmp(name, "raw") == 0) {
-        pool->codec = NULL;
-        return MZ_OK;
-    }
-    pool->codec = mz_codec_find(name);
-    if (pool->codec == NULL) {
-        return mz_error_set(error, MZ_E_INVALID, 0,
-                            "there is no codec \"%s\"; use raw, q8, q4, cachegen or lossless, or one from a "
-                            "library that MZCACHE_CODEC_LIBRARY names",
-                            name);
-    }
-    return MZ_OK;
-}
-
-mz_status mz_codec_add(const mz_codec_table *table, char *message, size_t message_bytes)
-{
-    mz_error error = MZ_ERROR_INIT;
-    mz_status status = mz_outside_add(table, &error);
-    if (message != NULL && message_bytes > 0 && status != MZ_OK) {
-        snprintf(message, message_bytes, "%s", error.text);
     }
     return status;
 }
@@ -110,7 +79,7 @@ mz_status mz_pool_create(const mz_pool_options *options, mz_pool **pool, mz_erro
     made->guard = options->guard;
     made->auto_profile = options->auto_profile;
     made->sorted = true;
-    mz_status status = codec_choose(made, options->codec, error);
+    mz_status status = mz_pool_find_codec(options->codec, &made->codec, error);
     if (status == MZ_OK && options->profile_command != NULL) {
         made->profile_command = strdup(options->profile_command);
         status = made->profile_command != NULL
@@ -262,6 +231,7 @@ mz_status mz_status_get(mz_pool *pool, mz_pool_status *status)
     status->read_bytes = counters->read_bytes;
     status->decoded_bytes = counters->decoded_bytes;
     status->in_place_bytes = pool->in_place_bytes;
+    status->decode_ns = counters->decode_ns;
     status->evictions = pool->evictions;
     status->restores = counters->restores;
     status->last_evict_bytes = pool->last_evict_bytes;

@@ -68,6 +68,22 @@ MZ_API void mz_pool_destroy(mz_pool *pool);
 /* Change the switches of a pool at work; what is being restored goes on by the new ones. */
 MZ_API void mz_pool_set_switches(mz_pool *pool, const mz_pool_switches *switches);
 
+/*
+ * Use another codec ("raw", "q8", ...) from the next eviction on; what is kept is read as before.
+ * It passes no gate. Not inside a step.
+ * Blocks: while an eviction is under way.
+ * Errors: MZ_E_INVALID with a sentence for a name that is none, MZ_E_BUSY inside a step.
+ */
+MZ_API mz_status mz_pool_set_codec(mz_pool *pool, const char *name, mz_error *error);
+
+/*
+ * A model is about to be used. If the pool's codec needs a gate (codec.h) that this model did not
+ * pass, q8 is used from now on, for all models, and the log says so in one sentence. model: its
+ * file; NULL: not known, which counts as not passed unless another call named one. Not inside a
+ * step. Blocks: as mz_pool_set_codec.
+ */
+MZ_API void mz_pool_pass_gate(mz_pool *pool, const char *model);
+
 /* Open a model file; *source is its number. The pool keeps it open until it is destroyed. */
 MZ_API mz_status mz_pool_add_source(mz_pool *pool, const char *path, int32_t *source,
                                     mz_error *error);

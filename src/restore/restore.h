@@ -54,6 +54,7 @@ static inline bool mz_overlap_prefills(mz_overlap overlap)
 
 typedef struct mz_restore_counters {
     uint64_t read_bytes, decoded_bytes, restores;
+    uint64_t decode_ns;        /* of all threads, added up */
     uint64_t episode_start_ns; /* first unit asked for after quiet */
     uint64_t last_restore_ns;  /* length of the last episode */
     uint64_t stall_ns;         /* time waited at the gate so far */
@@ -161,7 +162,7 @@ typedef struct mz_restore_task {
 bool mz_restore_take_task(mz_restore *restore, mz_unit_queue own, mz_restore_task *task);
 
 typedef struct mz_slice_result {
-    uint64_t read_bytes, decoded_bytes;
+    uint64_t read_bytes, decoded_bytes, decode_ns;
 } mz_slice_result;
 
 /*

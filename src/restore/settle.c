@@ -87,6 +87,7 @@ void mz_restore_slice_done(mz_restore *restore, mz_unit *unit, const mz_slice_re
 {
     restore->counters.read_bytes += result->read_bytes;
     restore->counters.decoded_bytes += result->decoded_bytes;
+    restore->counters.decode_ns += result->decode_ns;
     if (error->status != MZ_OK && unit->attempt.status == MZ_OK) {
         unit->attempt = *error;
     }

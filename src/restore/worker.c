@@ -69,7 +69,7 @@ static bool land(mz_restore_worker *worker, bool block)
     }
     flight landed = worker->flights[number];
     worker->flights[number].unit = NULL;
-    mz_slice_result result = {0, 0};
+    mz_slice_result result = {0};
     (void)mz_slice_end(restore, landed.unit, landed.slice, &landed.read, status, &result, &error);
     pthread_mutex_lock(&restore->lock);
     mz_restore_slice_done(restore, landed.unit, &result, &error);
@@ -127,7 +127,7 @@ static void work_on(mz_restore_worker *worker, mz_unit *unit, uint32_t slice)
     bool has_work = unit->slices > 0 && unit->attempt.status == MZ_OK;
     pthread_mutex_unlock(&restore->lock);
 
-    mz_slice_result result = {0, 0};
+    mz_slice_result result = {0};
     mz_slice_read read;
     mz_error error = MZ_ERROR_INIT;
     bool in_flight = false;

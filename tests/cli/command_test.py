@@ -181,22 +181,45 @@ class EvalTest(unittest.TestCase):
     def test_an_exact_codec_changes_nothing_and_a_lossy_one_something(self):
         for codec, saved in (("raw", 0), ("lossless", 0.15)):
             with tempfile.TemporaryDirectory(dir=pathlib.Path(COMMAND).parent) as store:
-                exact = json.loads(self.evaluate(codec, "--gate", "--store", store).stdout)
+                exact = json.loads(self.evaluate(codec, "--gate", "--store", store,
+                                                 "--questions", "2").stdout)
             self.assertEqual((exact["mean_kl"], exact["largest_kl"]), (0, 0), codec)
             self.assertEqual(exact["same_top"], 1, codec)
             self.assertEqual(exact["perplexity"], exact["perplexity_f16"], codec)
+            self.assertEqual((exact["questions"], exact["f1"]), (2, exact["f1_f16"]), codec)
             self.assertAlmostEqual(exact["saved"], saved, delta=0.05)
         lossy = json.loads(self.evaluate("q8").stdout)
         self.assertGreater(lossy["mean_kl"], 0)
         self.assertAlmostEqual(lossy["saved"], 31 / 64, delta=0.01)
 
-    def test_gate_is_the_exit_code(self):
-        result = self.evaluate("q4", "--gate")
-        mean_kl = json.loads(result.stdout)["mean_kl"]
-        self.assertEqual(result.returncode, 0 if mean_kl <= 0.01 else 1)
+    def test_the_gate_decides_who_uses_q4(self):
+        """A codec that needs the gate is used with a model that passed, q8 before and otherwise."""
+        def run(*more):
+            return mzcache("run", "-m", MODEL, "-p", "The town", "-n", "1", "--ctx", "64",
+                           "--codec", "q4", *more, env={"XDG_CACHE_HOME": cache})
+        with tempfile.TemporaryDirectory() as cache:
+            for more in ((), ("--no-mmap",)):
+                result = run(*more)
+                self.assertEqual(result.returncode, 0, result.stderr)
+                self.assertIn("q8 is used", result.stderr, more)
+            result = mzcache("eval", "-m", MODEL, "-f", "-", "--gate", "--context", "256",
+                             "--score", "4", "--threads", "1", "--json", text=self.TEXT,
+                             env={"XDG_CACHE_HOME": cache})
+            measured = json.loads(result.stdout)
+            self.assertEqual(measured["codec"], "q4")
+            passed = measured["mean_kl"] <= 0.01
+            self.assertEqual(result.returncode, 0 if passed else 1)
+            record, = pathlib.Path(cache, "mzcache").glob("gate-q4-*.json")
+            kept = json.loads(record.read_text())
+            self.assertEqual(kept["mean_kl"], measured["mean_kl"])
+            for mean_kl in (0.001, 0.02):
+                record.write_text(json.dumps({**kept, "mean_kl": mean_kl}))
+                result = run()
+                self.assertEqual(result.returncode, 0, result.stderr)
+                self.assertEqual("q8 is used" in result.stderr, mean_kl > 0.01, result.stderr)
 
     def test_wrong_use(self):
-        for wrong in (["--score", "0"], ["--stock"]):
+        for wrong in (["--score", "0"], ["--stock"], ["--codec", "q8,zip"], ["--questions", "321"]):
             result = mzcache("eval", "-m", MODEL, "-f", "-", *wrong, text=self.TEXT)
             self.assertEqual(result.returncode, 2, wrong)
 
