@@ -85,6 +85,13 @@ void mz_memory_want_huge(const mz_os *os, void *address, uint64_t bytes)
     }
 }
 
+void mz_memory_want_small(const mz_os *os, void *address, uint64_t bytes)
+{
+    if (bytes != 0) {
+        (void)os->madvise(os->context, address, (size_t)bytes, MADV_NOHUGEPAGE);
+    }
+}
+
 /* madvise that rides out signals and short shortages. 0, or -1 and errno. */
 static int advise_retrying(const mz_os *os, void *address, uint64_t bytes, int advice)
 {

@@ -19,6 +19,9 @@ void mz_memory_release(const mz_os *os, void *address, uint64_t bytes);
 /* Ask for huge pages in the part of the range that holds whole ones; a hint, failure is ignored. */
 void mz_memory_want_huge(const mz_os *os, void *address, uint64_t bytes);
 
+/* Take that back: pages that are touched from now on are small ones. A hint as well. */
+void mz_memory_want_small(const mz_os *os, void *address, uint64_t bytes);
+
 /* Commit pages (MADV_POPULATE_WRITE; by touching each page on kernels before 5.14). MZ_E_NOMEM. */
 mz_status mz_memory_populate(const mz_os *os, void *address, uint64_t bytes, mz_error *error);
 

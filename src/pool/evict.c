@@ -240,6 +240,7 @@ static void run_alone(mz_pool *pool, evict_call *call)
         pool->units[i]->refused = false;
     }
     run(pool, call);
+    mz_pool_want_huge(pool);
     if (pool->bounce_used) {
         pool->bounce_used = false;
         mz_error ignored = MZ_ERROR_INIT; /* keeping its pages costs memory, not correctness */

@@ -102,6 +102,12 @@ void mz_pool_sort(mz_pool *pool);
 /* First index entry that ends behind an address; index_count if none. Under the lock, sorted. */
 uint32_t mz_pool_find(const mz_pool *pool, const void *address);
 
+/* After an eviction: have KV that is away come back in huge pages. Under the lock, holding the pool. */
+void mz_pool_want_huge(mz_pool *pool);
+
+/* A range was cleared and will fill slowly: small pages again. Under the lock. */
+void mz_pool_want_small(mz_pool *pool, void *address, uint64_t bytes);
+
 /*
  * Evict one unit on a path, while holding the pool; takes and returns with the lock held.
  * resident_bytes: what the unit takes in place. freed: that, less what the stack grew by.

@@ -290,6 +290,9 @@ mz_status mz_pool_move_out(mz_pool *pool, mz_unit *unit, mz_path path, uint64_t 
         mz_store_free(pool->store, &unit->slot);
         unit->clean = false;
     }
+    for (uint32_t i = 0; i < unit->span_count; i++) {
+        unit->spans[i].shares_huge = false;
+    }
     mz_restore_move(&pool->restore, unit, MZ_UNIT_EVICTING);
     pthread_mutex_unlock(&pool->restore.lock);
     mz_status status = keep(pool, unit, &path, error);

@@ -293,6 +293,7 @@ mz_status mz_pool_clear(mz_pool *pool, void *address, uint64_t bytes, mz_error *
             mz_restore_move(&pool->restore, unit, MZ_UNIT_RESIDENT);
         }
     }
+    mz_pool_want_small(pool, address, bytes);
     pthread_cond_broadcast(&pool->restore.change);
     pthread_mutex_unlock(&pool->restore.lock);
     if (pool->guard) {

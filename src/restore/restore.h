@@ -85,6 +85,9 @@ typedef enum mz_restore_io {
 #define MZ_RING_DEPTH 16u
 #define MZ_READ_THREADS_MAX 16u
 
+/* Locks for committing huge pages that several units share, taken by address. */
+#define MZ_COMMIT_LOCKS 16
+
 struct mz_restore {
     const mz_os *os;
     mz_log_sink log;
@@ -110,6 +113,10 @@ struct mz_restore {
     /* Units that are not RESIDENT; written under the lock, read anywhere (acquire/release). */
     atomic_uint away;
     mz_restore_counters counters;
+
+    /* Two threads that touch one huge page at the same time would both clear it. Taken without
+     * `lock`, held across one commit. */
+    pthread_mutex_t commit_locks[MZ_COMMIT_LOCKS];
 
     mz_restore_worker *workers[MZ_RESTORE_THREADS_MAX]; /* [worker_count] */
     uint32_t worker_count;

@@ -117,6 +117,25 @@ static mz_status slice_decode(mz_restore *restore, mz_unit *unit, slice_place at
     return MZ_OK;
 }
 
+/* Commit pages that may be part of huge ones, each of these by one thread at a time. */
+static mz_status commit_shared(mz_restore *restore, uint8_t *address, uint64_t bytes,
+                               mz_error *error)
+{
+    mz_status status = MZ_OK;
+    while (bytes > 0 && status == MZ_OK) {
+        uint64_t left = MZ_HUGE_BYTES - (uintptr_t)address % MZ_HUGE_BYTES;
+        uint64_t part = bytes < left ? bytes : left;
+        pthread_mutex_t *lock =
+            &restore->commit_locks[(uintptr_t)address / MZ_HUGE_BYTES % MZ_COMMIT_LOCKS];
+        pthread_mutex_lock(lock);
+        status = mz_memory_populate(restore->os, address, part, error);
+        pthread_mutex_unlock(lock);
+        address += part;
+        bytes -= part;
+    }
+    return status;
+}
+
 /* Commit the pages of a slice. What is sparse gets pages only where something is decoded to. */
 static mz_status slice_commit(mz_restore *restore, mz_unit *unit, slice_place at, mz_error *error)
 {
@@ -129,7 +148,8 @@ static mz_status slice_commit(mz_restore *restore, mz_unit *unit, slice_place at
     bool sparse = !span_is_sliced(unit, at.span) && span->place.elem == MZ_ELEM_OPAQUE;
     if (status == MZ_OK && !sparse) {
         uint64_t start_ns = mz_trace_start(restore->trace);
-        status = mz_memory_populate(restore->os, target, at.bytes, error);
+        status = span->shares_huge ? commit_shared(restore, target, at.bytes, error)
+                                   : mz_memory_populate(restore->os, target, at.bytes, error);
         mz_unit_trace(restore->trace, start_ns, "allocate", unit, at.bytes);
     }
     return status;

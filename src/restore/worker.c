@@ -255,6 +255,9 @@ mz_status mz_restore_start(mz_restore *restore, mz_restore_io io, uint32_t depth
     pthread_mutex_init(&restore->lock, NULL);
     pthread_cond_init(&restore->work, NULL);
     pthread_cond_init(&restore->change, NULL);
+    for (uint32_t i = 0; i < MZ_COMMIT_LOCKS; i++) {
+        pthread_mutex_init(&restore->commit_locks[i], NULL);
+    }
     mz_status status = start_readers(restore, io, depth, MZ_RESTORE_THREADS_MAX - decoders, error);
     for (uint32_t i = 0; i < decoders && status == MZ_OK; i++) {
         status = worker_start(restore, MZ_QUEUE_DECODE, NULL, error);
@@ -276,6 +279,9 @@ void mz_restore_stop(mz_restore *restore)
         worker_free(restore->workers[i]);
     }
     restore->worker_count = 0;
+    for (uint32_t i = 0; i < MZ_COMMIT_LOCKS; i++) {
+        pthread_mutex_destroy(&restore->commit_locks[i]);
+    }
     pthread_cond_destroy(&restore->change);
     pthread_cond_destroy(&restore->work);
     pthread_mutex_destroy(&restore->lock);

@@ -66,6 +66,7 @@ typedef struct mz_unit_span {
     uint64_t kept_bytes;       /* there, not rounded */
     bool kept_encoded;         /* the kept bytes are a codec's, not the span as it is */
     bool hashed;               /* slice_hash describes the stored copy */
+    bool shares_huge;          /* its pages may come as huge ones that hold other units' too */
     uint64_t *slice_hash;      /* [slices of place.bytes] XXH3 of each slice of a direct copy */
 } mz_unit_span;
 
